@@ -18,6 +18,7 @@ OFFSETS_PARTITIONS = 16
 _CONFIG = {
     "offsets.topic.num.partitions": OFFSETS_PARTITIONS,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+    "broker.session.timeout.ms": 60_000,  # a busy machine is no reason to fence it
 }
 
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,13 @@ class Supervisor:
 
     def begins(self) -> tuple[int, bool]:
         """The batch to begin with, and whether batch 0 starts at the committed offsets."""
-        return self._ask("begins")
+        number, resumes = self._ask("begins")
+        return int(number), bool(resumes)
 
     def plans(self, number: int, start: Offsets | None) -> MicroBatch | None:
         """The batch, planned now unless it is in the checkpoint; None if nothing is left to read."""
-        return self._ask("plans", number, start)
+        batch: MicroBatch | None = self._ask("plans", number, start)
+        return batch
 
     def notes(self, number: int) -> None:
         """Record in the checkpoint that the batch is done."""
@@ -135,8 +138,8 @@ def _query(job: Job, supervisor: Supervisor) -> None:
         while (batch := supervisor.plans(number, start)) is not None:
             if not job.holds:
                 transaction = committer(options, cluster, decide_micro_batch(options))
-            staged = [EncodeReport(task=0, blocks=tuple(_blocks(job.output, batch, chance)))]
-            write = StagedWrite(cluster, options, Staging("memory"), lambda staged=staged: staged, number)
+            staged = EncodeReport(task=0, blocks=tuple(_blocks(job.output, batch, chance)))
+            write = StagedWrite(cluster, options, Staging("memory"), partial(list, [staged]), number)
             commit_batch(
                 transaction,
                 replace(batch, run_id=job.name),
@@ -159,7 +162,8 @@ def _committed(cluster: Cluster, options: SinkOptions) -> int:
     if found is not None:
         return found.offset
     entry = last_entry(cluster, options.ledger_topic, options.transactional_id)
-    return entry.sources[0].offsets[SOURCE] if entry is not None else 0
+    (progress,) = (entry and entry.sources) or (None,)
+    return progress.offsets[SOURCE] if progress is not None else 0
 
 
 def _blocks(topic: str, batch: MicroBatch, chance: random.Random) -> Iterator[Any]:

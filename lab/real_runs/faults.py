@@ -36,10 +36,8 @@ TIMEOUT_S = 2.0  # the transaction timeout of a driver that is to exceed it
 REQUEST_TIMEOUT_S = 1.0
 
 _OPEN = ("half appended", "all appended", "offsets committed")  # failpoints with an open transaction
-_REQUESTS = (
-    "DescribeTransactions", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit",
-    "EndTxn", "OffsetFetch",
-)  # fmt: skip
+_REQUESTS = ("DescribeTransactions", "InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn", "OffsetFetch")
+_OF_TV1 = ("AddPartitionsToTxn", "AddOffsetsToTxn")
 _OFTEN = ("InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn")
 _LOST = ("drop-request", "drop-response", "delay=0.05", "delay=0.4")  # of a driver that dies
 _LATER = REQUEST_TIMEOUT_S + 0.3  # after its sender has given it up
@@ -67,7 +65,7 @@ class Fault:
         return f"{api}@{client}:{number}:{action}" if api else None
 
 
-def draw(chance: random.Random) -> Fault:
+def draw(chance: random.Random, transaction_version: int) -> Fault:
     """A fault for the next driver."""
     kind = chance.choices(list(KINDS), list(KINDS.values()))[0]
     match kind:
@@ -76,9 +74,9 @@ def draw(chance: random.Random) -> Fault:
         case "killed at any time":
             return Fault(kind=kind, after_s=chance.uniform(0.0, _LIFE_S))
         case "killed at a request":
-            return Fault(kind=kind, request=(*_request(chance), chance.choice(_LOST)))
+            return Fault(kind=kind, request=(*_request(chance, transaction_version), chance.choice(_LOST)))
         case "request lost, late or refused":
-            api, number = _request(chance)
+            api, number = _request(chance, transaction_version)
             action = chance.choice(_ACTIONS)
             if action == "error":
                 action = f"error={chance.choice(_PASSING.get(api, _PASSING['']))}"
@@ -91,9 +89,10 @@ def draw(chance: random.Random) -> Fault:
             return Fault(kind=kind, point=chance.choice(_OPEN))
 
 
-def _request(chance: random.Random) -> tuple[str, int]:
+def _request(chance: random.Random, transaction_version: int) -> tuple[str, int]:
     """An API, and which one of the driver's requests to it."""
-    return chance.choice((*_REQUESTS, *_OFTEN)), chance.choice((1, 1, 2, 3))
+    apis = (*_REQUESTS, *_OFTEN, *(_OF_TV1 if transaction_version < 2 else ()))
+    return chance.choice(apis), chance.choice((1, 1, 2, 3))
 
 
 def _until(chance: random.Random) -> Until:

@@ -13,7 +13,6 @@ import queue
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from typing import Any, Literal
 
 from lab.real_runs import driver
 from lab.real_runs.driver import SOURCE, Job, Stopped
-from lab.real_runs.faults import KILLS, REQUEST_TIMEOUT_S, TIMEOUT_S, Fault
+from lab.real_runs.faults import KILLS, TIMEOUT_S, Fault
 from lab.real_runs.witness import Witness
 from lab.simulation.query import Checkpoint
 from spark_kafka_eos.errors import ToolFailed
@@ -31,6 +30,7 @@ from spark_kafka_eos.model import Offsets, offsets_to_json
 from spark_kafka_eos.testing.proxy import Proxy
 
 RECORDS = 6  # of the source
+FIRST_QUERY = "query 1"
 Main = Callable[[Job, Connection], None]
 
 _MOST_RUNS = 20
@@ -79,7 +79,7 @@ class Query:
     _runs: dict[str, Run] = field(default_factory=dict)
     _alive: set[str] = field(default_factory=set)
     _queries: int = 1
-    _checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint("query 1"))
+    _checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint(FIRST_QUERY))
     _happened: queue.Queue[tuple[Run, What]] = field(default_factory=queue.Queue)
 
     def live(self) -> None:
@@ -153,7 +153,6 @@ class Query:
             if (rule := fault.rule(job.name)) is not None:
                 self.proxy.add(rule)
         process.start()
-        if os.environ.get("DBG"): print(f"{time.monotonic():.3f}", run.name, "start", fault)
         theirs.close()
         threading.Thread(target=self._serve, args=(run,), name=run.name, daemon=True).start()
         return run
@@ -161,7 +160,7 @@ class Query:
     def _settings(self, name: str, fault: Fault | None) -> dict[str, object]:
         if fault is None or fault.kind != "timed out":
             return self.settings
-        self.timeouts_s[name] = TIMEOUT_S
+        self.timeouts_s[name] = self.witness.shortest_s = TIMEOUT_S
         return {**self.settings, "kafka.transaction.timeout.ms": int(TIMEOUT_S * 1e3)}
 
     def _serve(self, run: Run) -> None:
@@ -186,7 +185,7 @@ class Query:
                 case "begins":
                     number = run.checkpoint.next_batch()
                     self.witness.recorder.begins(run.name, run.checkpoint, number)
-                    answer = number, run.checkpoint is not self._runs["driver-1"].checkpoint
+                    answer = number, run.checkpoint.query != FIRST_QUERY
                 case "plans":
                     answer = self._planned(run, *more)
                 case "notes":
@@ -196,7 +195,6 @@ class Query:
                 case "stops":
                     (run.why,) = more
                     self.witness.recorder.stops(run.name, *more)
-        if os.environ.get("DBG"): print(f"{time.monotonic():.3f}", run.name, what, more)
         self._let_go({"plans": "planned", "notes": "noted"}.get(what, ""), by=run)
         return answer
 
@@ -225,9 +223,12 @@ class Query:
         match run.fault.kind:
             case "killed at a failpoint":
                 self._kill(run)
+            case _ if run.goes_on.is_set():
+                return  # at the failpoint again, in another attempt
             case "timed out":
                 self.witness.await_timeout()
-            case _ if not run.goes_on.is_set():
+                run.goes_on.set()
+            case _:
                 self._happened.put((run, "late"))
                 run.goes_on.wait()
 

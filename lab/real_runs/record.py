@@ -19,10 +19,13 @@ from lab.real_runs.witness import Witness
 from lab.simulation.record import Recorder, Recording
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.testing.topic_reader import read_topic
 
 _OFFSETS_TOPIC = "__consumer_offsets"
-_MOST_FAULTS = 5
+_FAULTS = 2, 6  # how many, at least and at most
 _numbers = itertools.count(1)
 
 
@@ -41,6 +44,7 @@ def record(broker: WatchedBroker, seed: int, *, main: Main = driver.main) -> Rea
     Raises ToolFailed if the query does not come to its end.
     """
     chance = random.Random(seed)  # noqa: S311 - it chooses faults, not keys
+    version = broker.cluster.transaction_version()
     name = _name()
     output = broker.kafka.create_topic(f"out-{name}", PARTITIONS)
     settings: dict[str, object] = {
@@ -52,8 +56,8 @@ def record(broker: WatchedBroker, seed: int, *, main: Main = driver.main) -> Rea
     }
     options = sink_options({**settings, "topic": output})
     recorder = Recorder(time.monotonic, partial(contents_of, output), options.ledger_topic)
-    witness = Witness(recorder=recorder, cluster=broker.cluster, transactional_id=name)
-    faults = [draw(chance) for _ in range(chance.randint(1, _MOST_FAULTS))]
+    witness = Witness(recorder=recorder, facts=partial(_facts, broker.cluster, name))
+    faults = [draw(chance, version) for _ in range(chance.randint(*_FAULTS))]
     query = Query(
         output=output,
         holds=chance.random() < 0.6,
@@ -76,7 +80,7 @@ def record(broker: WatchedBroker, seed: int, *, main: Main = driver.main) -> Rea
     groups = (options.group_id, options.ledger_group)
     recording = Recording(
         seed=seed,
-        version=broker.cluster.transaction_version(),
+        version=version,
         way="driver" if query.holds else "sink",
         first_epoch=-1,
         flags="",
@@ -97,8 +101,15 @@ def kept_in(group: str, partitions: int = OFFSETS_PARTITIONS) -> int:
     code = 0
     for unit in group:
         code = (31 * code + ord(unit)) & 0xFFFF_FFFF
-    signed = code - (1 << 32) if code >= 1 << 31 else code
-    return abs(signed) % partitions
+    signed = code - (1 << 32) if code >> 31 else code
+    return 0 if signed == -(1 << 31) else abs(signed) % partitions
+
+
+def _facts(cluster: Cluster, name: str) -> TransactionFacts | None:
+    """What the coordinator says of a transactional.id."""
+    found = describe.transaction(cluster, name, now_ms=0)
+    assert found is None or isinstance(found, TransactionFacts), found
+    return found
 
 
 def _name() -> str:
@@ -109,8 +120,7 @@ def _name() -> str:
 
 def _shown(broker: WatchedBroker, output: str) -> Iterator[tuple[TopicPartition, tuple[tuple[int, int], ...]]]:
     """What a reader of committed records finds in each partition."""
-    found: dict[int, list[tuple[int, int]]] = {number: [] for number in range(PARTITIONS)}
-    for message in read_topic(broker.bootstrap, output, "read_committed"):
-        found[message.partition()].append(row_of(message.value()))
-    for number, rows in found.items():
-        yield TopicPartition(output, number), tuple(rows)
+    messages = list(read_topic(broker.bootstrap, output, "read_committed"))
+    for number in range(PARTITIONS):
+        values = (message.value() for message in messages if message.partition() == number)
+        yield TopicPartition(output, number), tuple(row_of(bytes(value or b"")) for value in values)

@@ -18,8 +18,9 @@ def compile_codecs() -> None:
             for kind in ("Request", "Response"):
                 message = message_class(f"{api}{kind}")
                 how = {"compact": message.flexible_version_q(version), "tagged": message.flexible_version_q(version)}
-                message._struct.compiled_encode_into(version, **how)
-                message._struct.compiled_decode_from(version, **how, data_class=message[None])
+                fields = message._struct  # noqa: SLF001 - kafka-python has no other way to compile ahead
+                fields.compiled_encode_into(version, **how)
+                fields.compiled_decode_from(version, **how, data_class=message[None])
 
 
 compile_codecs()

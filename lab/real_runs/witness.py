@@ -4,6 +4,8 @@ Requests take turns: the next one is forwarded only after the broker has answere
 which the broker sends itself, and their turn lasts until the coordinator has completed the transaction: in the
 specification, the last marker does that. Nothing else is held up: in TV2, a leader asks the coordinator while it
 handles a Produce.
+
+A timeout is no request. It shows in the epoch, so the coordinator is asked before each request that may come after one.
 """
 
 from __future__ import annotations
@@ -18,34 +20,35 @@ from typing import Any
 from lab.simulation.record import RECORDED, Recorder, Sent
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.testing.proxy import Passed, Watch
 from spark_kafka_eos.testing.proxy_frames import RequestHeader, message_class
 
 _SHOWS_NOTHING = ("OffsetFetch", "ListOffsets", "Fetch")  # their answers are not recorded
+_CHANGES_EPOCH = ("InitProducerId", "EndTxn")
 _PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.002  # a coordinator tells nobody
 
 
 @dataclass(slots=True, kw_only=True)
 class Witness:
-    """Records the requests of `drivers`, by client.id, and the markers of their `transactional_id`.
+    """Records the requests of `drivers`, by client.id, and the markers of their transactions.
 
-    `cluster` is its own, to ask the coordinator. `on_rule` is called with the client of a request that meets a rule,
-    before it is forwarded.
+    `facts` asks the coordinator whose the transactional.id is, on a connection that is not recorded. `on_rule` is
+    called with the client of a request that meets a rule, before it is forwarded.
     """
 
     recorder: Recorder
-    cluster: Cluster
-    transactional_id: str
+    facts: Callable[[], TransactionFacts | None]
     drivers: set[str] = field(default_factory=set)
     on_rule: Callable[[str], None] = lambda _client: None
     turn: threading.Lock = field(default_factory=threading.Lock)
     recording: threading.Lock = field(default_factory=threading.Lock)
-    _asking: threading.Lock = field(default_factory=threading.Lock)
     producer_ids: set[int] = field(default_factory=set)
+    shortest_s: float = 60.0  # of the drivers' transaction timeouts
+    _asking: threading.Lock = field(default_factory=threading.Lock)
+    _epoch: int = -1  # after the last request that changed it
+    _since: float = field(default_factory=time.monotonic)
 
     def watch(self, passed: Passed) -> Watch | None:
         """What to tell of a request to the broker; None if it is not recorded."""
@@ -72,22 +75,36 @@ class Witness:
             if before is None or before.state != "Ongoing":
                 return
             self._until(lambda state: state != "Ongoing")
+            self.notice_timeout(anyway=True)
+
+    def notice_timeout(self, *, anyway: bool = False) -> None:
+        """Record it if the coordinator has aborted a transaction by itself. Whoever calls it has the turn. It asks only
+        if a transaction may have been open for so long, or `anyway`.
+        """
+        if not anyway and time.monotonic() - self._since < self.shortest_s:
+            return
+        before, facts = self._epoch, self.notice_epoch()
+        if facts is not None and facts.epoch != before:
             with self.recording:
                 self.recorder.times_out()
+
+    def notice_epoch(self) -> TransactionFacts | None:
+        """What the coordinator says after a request that may have changed the epoch."""
+        facts = self._facts()
+        self._epoch, self._since = -1 if facts is None else facts.epoch, time.monotonic()
+        return facts
 
     def _until(self, holds: Callable[[str], bool]) -> TransactionFacts | None:
         deadline = time.monotonic() + _PATIENCE_S
         while (facts := self._facts()) is not None and not holds(facts.state):
             if time.monotonic() > deadline:
-                raise ToolFailed(f"the transaction of {self.transactional_id!r} stays in {facts.state}")
+                raise ToolFailed(f"the transaction stays in {facts.state}")
             time.sleep(_LOOK_EVERY_S)
         return facts
 
     def _facts(self) -> TransactionFacts | None:
         with self._asking:
-            found = describe.transaction(self.cluster, self.transactional_id, now_ms=0)
-        assert found is None or isinstance(found, TransactionFacts), found
-        return found
+            return self.facts()
 
 
 @dataclass(slots=True)
@@ -102,7 +119,10 @@ class _Request:
     @contextmanager
     def passes(self) -> Iterator[None]:
         with self.witness.turn:
+            self.witness.notice_timeout()
             yield
+            if self.header.api in _CHANGES_EPOCH:
+                self.witness.notice_epoch()
 
     def responds(self, frame: bytes | bytearray) -> None:
         api = self.header.api
@@ -127,6 +147,7 @@ class _Markers:
     @contextmanager
     def passes(self) -> Iterator[None]:
         with self.witness.turn:
+            self.witness.notice_timeout(anyway=True)
             yield
             self.witness.await_completed()
 

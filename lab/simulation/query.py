@@ -119,6 +119,11 @@ class Checkpoint:
     def __init__(self, query_id: str) -> None:
         self.files = {"metadata": json.dumps({"id": query_id})}
 
+    @property
+    def query(self) -> str:
+        """The query's id."""
+        return str(json.loads(self.files["metadata"])["id"])
+
     def add(self, name: str, text: str) -> bool:
         """False if the file exists."""
         if name in self.files:

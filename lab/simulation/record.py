@@ -6,7 +6,6 @@ history is one of the simulation, or of real processes on a real broker (`lab.re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -259,9 +258,7 @@ class Recorder:
         while (end := checkpoint.end(len(plan))) is not None:
             plan.append(end)
         done = sum(f"commits/{n}" in checkpoint.files for n in range(len(plan)))
-        self.steps.append(
-            Began(driver, number, json.loads(checkpoint.files["metadata"])["id"], tuple(plan), done, batch)
-        )
+        self.steps.append(Began(driver, number, checkpoint.query, tuple(plan), done, batch))
 
     def plans(self, driver: str, batch: MicroBatch) -> None:
         """A driver is about to write this batch."""
