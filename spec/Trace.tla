@@ -18,6 +18,9 @@
 (*    SharedTransaction, such as a leader that does not answer.            *)
 (*  - A run may look once more before it appends anything.                 *)
 (*  - The network may deliver more than one copy of a request.             *)
+(*  - Kafka 4 tells everybody to wait while an end is decided, also those  *)
+(*    whose epoch is over; Brokers fences these at once.  They send the    *)
+(*    request again, which is then the one that counts.                    *)
 (*  - Which batch is planned, and what a copy of a checkpoint lacks, is as *)
 (*    recorded: that is Spark's.                                           *)
 (***************************************************************************)
@@ -94,6 +97,8 @@ CommitSource(epoch) ==
 
 AnswerTo(m) == IF m.api = "TxnOffsetCommit" /\ m.parts = {Source} THEN CommitSource(m.epoch) ELSE Answered(m)
 
+Waits == TV = 2 /\ Prepared(kafka) /\ E.code = "CONCURRENT_TRANSACTIONS"
+
 (* `run` sends `m`. An answer changes its memory to `then`, an error is a fact on its attempt. *)
 Sends(r, m, then, acknowledged) ==
     /\ E.epoch = m.epoch
@@ -101,6 +106,7 @@ Sends(r, m, then, acknowledged) ==
        THEN /\ late' = late \cup {m}
             /\ To(r, [run[r] EXCEPT !.layout = then.layout])
             /\ UNCHANGED <<kafka, known>>
+       ELSE IF Waits THEN UNCHANGED <<kafka, late, run, known>>
        ELSE LET answer == AnswerTo(m)
             IN  /\ answer.code = E.code
                 /\ kafka' = answer.kafka
@@ -174,6 +180,7 @@ EndsTransaction(r) ==
        THEN /\ late' = late \cup {Message(r, IF E.commit THEN "EndTxn(commit)" ELSE "EndTxn(abort)")}
             /\ To(r, [run[r] EXCEPT !.unanswered = @ \/ E.commit])
             /\ UNCHANGED <<kafka, checkpoints, budget, owner, harmed>>
+       ELSE IF Waits THEN UNCHANGED vars
        ELSE LET answer == EndTxn(kafka, run[r].epoch, E.commit)
             IN  /\ answer.code = E.code
                 /\ IF E.code = "CONCURRENT_TRANSACTIONS" THEN UNCHANGED vars
@@ -200,8 +207,8 @@ ArrivesLate ==
     /\ Is("arrives")
     /\ \E m \in late :
          /\ m.api = E.api /\ m.run = E.run /\ m.epoch = E.epoch /\ m.parts = E.parts /\ m.records = E.records
-         /\ AnswerTo(m).code = E.code
-         /\ kafka' = AnswerTo(m).kafka
+         /\ AnswerTo(m).code = E.code \/ Waits
+         /\ kafka' = IF Waits THEN kafka ELSE AnswerTo(m).kafka
          /\ harmed' = (harmed \/ (m.api = "InitProducerId" /\ kafka' # kafka /\ Disturbs(m.run, m.owned)))
          /\ IF m.api = "InitProducerId" /\ E.code = "NONE"
             THEN owner' = None /\ OthersOvertaken(None, Off)
@@ -214,7 +221,7 @@ Straggles ==
     /\ <<"again", E.run, E.epoch>> \in known
     /\ LET m == [Message(E.run, E.api) EXCEPT !.epoch = E.epoch, !.parts = E.parts, !.records = E.records]
            answer == AnswerTo(m)
-       IN  answer.code = E.code /\ kafka' = answer.kafka
+       IN  IF Waits THEN UNCHANGED kafka ELSE answer.code = E.code /\ kafka' = answer.kafka
     /\ UNCHANGED <<late, checkpoints, run, budget, owner, harmed, known>>
 
 ----------------------------------------------------------------------------
