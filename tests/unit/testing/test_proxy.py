@@ -305,16 +305,32 @@ def test_a_watcher_is_told_what_becomes_of_a_request(broker, connect, rule, told
 
 
 def test_an_answer_that_comes_after_the_client_has_gone_was_not_received(broker, connect):
-    watcher = Told()
-    with Proxy(f"127.0.0.1:{broker.port}", watch=lambda _: watcher) as proxy:
+    first, second = watchers = Told(), Told()
+    waiting, gone = iter(watchers), []
+
+    def watch(passed: Passed) -> Told:
+        gone.append(passed.gone)
+        return next(waiting)
+
+    with Proxy(f"127.0.0.1:{broker.port}", watch=watch) as proxy:
         held = proxy.add("EndTxn:hold")
         client = connect(proxy.bootstrap)
-        client.send(1)
+        client.send(1), client.send(2)
         held.wait()
         client.close()
         held.release()
-        assert watcher.over.wait(SECONDS)
-    assert watcher.all == ["passes", "broker's answer 0", "over"]
+        assert second.over.wait(SECONDS)
+    assert first.all == second.all == ["passes", "broker's answer 0", "over"]
+    assert gone == [False, True]
+
+
+def test_a_watcher_can_lose_a_request_with_its_connection(broker, connect):
+    def watch(_passed: Passed) -> None:
+        raise ConnectionAbortedError
+
+    with Proxy(f"127.0.0.1:{broker.port}", watch=watch) as proxy:
+        assert connect(proxy.bootstrap).ask(1) is None
+    assert broker.ended == []
 
 
 def test_requests_of_a_connection_that_is_watched_are_forwarded_one_after_the_other(broker, connect):

@@ -44,9 +44,9 @@ def frame_of(message, client=DRIVER):
     return message.encode(header=True)
 
 
-def passed(request, *, client=DRIVER, rule=None):
+def passed(request, *, client=DRIVER, rule=None, gone=False):
     frame = frame_of(request, client)
-    return Passed(node=1, request=request_header(frame), rule=rule, frame=frame)
+    return Passed(node=1, request=request_header(frame), rule=rule, frame=frame, gone=gone)
 
 
 def facts(epoch, state="Ongoing"):
@@ -154,6 +154,12 @@ def test_a_request_that_the_proxy_itself_answers_is_refused(witness, recorder):
 
 def test_requests_of_others_are_not_recorded(witness, recorder):
     assert witness.watch(passed(INIT, client=OTHER)) is None
+    assert recorder.steps == []
+
+
+def test_a_request_that_its_sender_gave_up_before_it_was_read_is_lost(witness, recorder):
+    with pytest.raises(ConnectionAbortedError):
+        witness.watch(passed(END, gone=True))
     assert recorder.steps == []
 
 
