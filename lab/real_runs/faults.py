@@ -32,8 +32,8 @@ KINDS: Mapping[Kind, int] = {
 }
 KILLS = ("killed at a failpoint", "killed at any time", "killed at a request")
 
-TIMEOUT_S = 2.0  # the transaction timeout of a driver that is to exceed it
-REQUEST_TIMEOUT_S = 1.0
+TIMEOUT_S = 3.0  # the transaction timeout of a driver that is to exceed it
+REQUEST_TIMEOUT_S = 2.0
 
 _OPEN = ("half appended", "all appended", "offsets committed")  # failpoints with an open transaction
 _REQUESTS = ("DescribeTransactions", "InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn", "OffsetFetch")

@@ -17,12 +17,12 @@ from lab.real_runs.faults import REQUEST_TIMEOUT_S, draw
 from lab.real_runs.query import Main, Query
 from lab.real_runs.witness import Witness
 from lab.simulation.record import Recorder, Recording
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.options import sink_options, source_options
+from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts
-from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.reading.records import read
 
 _OFFSETS_TOPIC = "__consumer_offsets"
 _FAULTS = 2, 6  # how many, at least and at most
@@ -60,9 +60,10 @@ def record(broker: WatchedBroker, seed: int, *, holds: bool | None = None, main:
     recorder = Recorder(time.monotonic, partial(contents_of, output), options.ledger_topic)
     witness = Witness(recorder=recorder, facts=partial(_facts, broker.cluster, name))
     faults = [draw(chance, version) for _ in range(chance.randint(*_FAULTS))]
+    drawn = chance.random() < _HOLDS
     query = Query(
         output=output,
-        holds=chance.random() < _HOLDS if holds is None else holds,
+        holds=drawn if holds is None else holds,
         spoils=chance.random() < _SPOILS,
         faults=faults,
         chance=chance,
@@ -122,7 +123,8 @@ def _name() -> str:
 
 def _shown(broker: WatchedBroker, output: str) -> Iterator[tuple[TopicPartition, tuple[tuple[int, int], ...]]]:
     """What a reader of committed records finds in each partition."""
-    messages = list(read_topic(broker.bootstrap, output, "read_committed"))
-    for number in range(PARTITIONS):
-        values = (message.value() for message in messages if message.partition() == number)
-        yield TopicPartition(output, number), tuple(row_of(bytes(value or b"")) for value in values)
+    options = source_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": output})
+    ends = offsets.latest(broker.cluster, [TopicPartition(output, number) for number in range(PARTITIONS)])
+    for tp, end in sorted(ends.items()):
+        batches = read([OffsetRange(partition=tp, start=0, end=end)], options, broker.cluster)
+        yield tp, tuple(row_of(value) for batch in batches for value in batch["value"].to_pylist())

@@ -149,8 +149,9 @@ class Proxy:
 
     A context manager. Without `bootstrap`, it has only the listeners that `relay` adds. `on_request` is called for each
     request before it is forwarded, in the thread of the connection; so is `watch`, which may return who is to be told
-    more, or lose request and connection with a ConnectionAbortedError. To clients, the brokers seem to lack the APIs in `lacking`. Raises BrokerUnreachable if no broker answers at
-    the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is not a rule.
+    more, or lose request and connection with a ConnectionAbortedError. To clients, the brokers seem to lack the APIs in
+    `lacking`. Raises BrokerUnreachable if no broker answers at the start, ConfigurationError for a bootstrap that is
+    not host:port, ToolFailed for text that is not a rule.
     """
 
     def __init__(
