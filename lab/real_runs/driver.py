@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -178,7 +179,8 @@ def _blocks(topic: str, batch: MicroBatch, chance: random.Random) -> Iterator[An
         placed.setdefault(chance.randrange(PARTITIONS), []).append(offset)
     for partition, offsets in sorted(placed.items()):
         values = pa.array([b"%d" % offset for offset in offsets], pa.binary())
-        data = bytes(encode(pa.nulls(len(offsets), pa.binary()), values, 0))
+        now_ms = int(time.time() * 1e3)  # else the broker's retention would delete them
+        data = bytes(encode(pa.nulls(len(offsets), pa.binary()), values, now_ms))
         block = Block(
             partition=TopicPartition(topic, partition), task=0, number=0, records=len(offsets), data=bytearray(data)
         )
