@@ -7,7 +7,6 @@ goes on later: a late driver. After some faults the world heals, and a driver re
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import queue
 import random
@@ -20,6 +19,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
+from lab.forked import forked_after
 from lab.real_runs import driver
 from lab.real_runs.driver import SOURCE, Job, Stopped
 from lab.real_runs.faults import KILLS, TIMEOUT_S, Fault
@@ -37,9 +37,7 @@ _MOST_RUNS = 20
 _PATIENCE_S = 120.0  # for anything to happen
 _SPOILT = 0.3  # how often a checkpoint is lost or older, once a driver has ended
 
-# Forked from a process without threads that is warm: milliseconds instead of a second.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["lab.real_runs.warm"])
+processes = forked_after("lab.real_runs.warm")
 
 What = Literal["late", "ended"]
 
