@@ -30,8 +30,6 @@ KINDS: Mapping[Kind, int] = {
     "paused at any time, and late": 3,
     "timed out": 1,
 }
-KILLS = ("killed at a failpoint", "killed at any time", "killed at a request")
-
 TIMEOUT_S = 3.0  # the transaction timeout of a driver that is to exceed it
 REQUEST_TIMEOUT_S = 2.0
 
@@ -58,6 +56,14 @@ class Fault:
     request: tuple[str, int, str] = ("", 0, "")
     after_s: float = 0.0
     until: Until = "stopped"
+
+    @property
+    def kills(self) -> bool:
+        return self.kind.startswith("killed")
+
+    @property
+    def is_late(self) -> bool:
+        return self.kind.endswith("late")
 
     def rule(self, client: str) -> str | None:
         """The proxy's rule for this driver, None if its requests pass."""

@@ -6,6 +6,7 @@ goes on later: a late driver. After some faults the world heals, and a driver re
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -22,7 +23,7 @@ from typing import Any, Literal
 from lab.forked import forked_after
 from lab.real_runs import driver
 from lab.real_runs.driver import SOURCE, Job, Stopped
-from lab.real_runs.faults import KILLS, TIMEOUT_S, Fault
+from lab.real_runs.faults import TIMEOUT_S, Fault
 from lab.real_runs.witness import Witness
 from lab.simulation.query import Checkpoint
 from spark_kafka_eos.errors import ToolFailed
@@ -88,6 +89,7 @@ class Query:
         finally:
             self.proxy.clear()  # what is delayed arrives now
             for run in self._runs.values():
+                run.goes_on.set()
                 run.process.kill()
                 run.process.join()
 
@@ -218,34 +220,33 @@ class Query:
     def _held(self, run: Run) -> None:
         """A driver is at its failpoint."""
         assert run.fault is not None
-        match run.fault.kind:
-            case "killed at a failpoint":
-                self._kill(run)
-            case _ if run.goes_on.is_set():
-                return  # at the failpoint again, in another attempt
-            case "timed out":
-                self.witness.await_timeout()
-                run.goes_on.set()
-            case _:
-                self._happened.put((run, "late"))
-                run.goes_on.wait()
+        if run.fault.kills:
+            self._kill(run)
+        elif run.fault.is_late and not run.goes_on.is_set():
+            self._happened.put((run, "late"))
+            run.goes_on.wait()
+        elif not run.goes_on.is_set():
+            self.witness.await_timeout()
+            run.goes_on.set()  # it may come to the failpoint again, in another attempt
 
     def _strike(self, run: Run) -> None:
         """The moment of a fault that may come at any time."""
         assert run.fault is not None
         if run.name not in self._alive or not run.process.is_alive():
             return
-        if run.fault.kind in KILLS:
+        if run.fault.kills:
             self._kill(run)
             return
-        os.kill(run.process.pid or 0, signal.SIGSTOP)
-        self._happened.put((run, "late"))
-        run.goes_on.wait()
-        os.kill(run.process.pid or 0, signal.SIGCONT)
+        assert run.process.pid is not None
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(run.process.pid, signal.SIGSTOP)
+            self._happened.put((run, "late"))
+            run.goes_on.wait()
+            os.kill(run.process.pid, signal.SIGCONT)
 
     def _meets_rule(self, name: str) -> None:
         run = self._runs[name]
-        if run.fault is not None and run.fault.kind in KILLS:
+        if run.fault is not None and run.fault.kills:
             self._kill(run)
 
     def _kill(self, run: Run) -> None:
@@ -255,7 +256,6 @@ class Query:
 
     def _let_go(self, until: str, by: Run | None = None) -> None:
         """Late drivers go on, for which this is the moment."""
-        for run in self._runs.values():
-            late = run is not by and run.fault is not None and run.fault.until == until
-            if late and run.fault is not None and run.fault.kind.endswith("late"):
+        for run in tuple(self._runs.values()):
+            if run is not by and run.fault is not None and run.fault.is_late and run.fault.until == until:
                 run.goes_on.set()
