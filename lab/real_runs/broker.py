@@ -12,7 +12,7 @@ from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.ports import free_ports
-from spark_kafka_eos.testing.proxy import Passed, Proxy, Watch
+from spark_kafka_eos.testing.proxy import Passed, Proxy, Watcher
 
 OFFSETS_PARTITIONS = 16
 _CONFIG = {
@@ -40,7 +40,7 @@ class WatchedBroker:
 class _Watching:
     broker: WatchedBroker | None = field(default=None)
 
-    def __call__(self, passed: Passed) -> Watch | None:
+    def __call__(self, passed: Passed) -> Watcher | None:
         witness = self.broker.witness if self.broker is not None else None
         return None if witness is None else witness.watch(passed)
 

@@ -21,7 +21,7 @@ from lab.simulation.record import RECORDED, Recorder, Sent
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.facts import TransactionFacts
-from spark_kafka_eos.testing.proxy import Passed, Watch
+from spark_kafka_eos.testing.proxy import Passed, Watcher
 from spark_kafka_eos.testing.proxy_frames import RequestHeader, message_class
 
 _SHOWS_NOTHING = ("OffsetFetch", "ListOffsets", "Fetch")  # their answers are not recorded
@@ -50,15 +50,15 @@ class Witness:
     _epoch: int = -1  # after the last request that changed it
     _since: float = field(default_factory=time.monotonic)
 
-    def watch(self, passed: Passed) -> Watch | None:
-        """Who is to be told more of a request to the broker; None if it is not recorded.
+    def watch(self, passed: Passed) -> Watcher | None:
+        """The watcher of a request to the broker; None if it is not recorded.
 
         One that its sender gave up before it was read here is lost, so that each is recorded when it is sent.
         """
         header = passed.request
         if header.api == "WriteTxnMarkers":
-            told = {marker.producer_id for marker in decoded("Request", header, passed.frame).markers}
-            return _Markers(self, header) if told & self.producer_ids else None
+            producer_ids = {marker.producer_id for marker in decoded("Request", header, passed.frame).markers}
+            return _Markers(self, header) if producer_ids & self.producer_ids else None
         if header.client not in self.drivers or header.api not in RECORDED:
             return None
         if passed.gone:  # nobody knows what it has done since

@@ -71,8 +71,8 @@ class Passed:
     gone: bool = False
 
 
-class Watch(Protocol):
-    """Is told what becomes of one request, in the threads of its connection."""
+class Watcher(Protocol):
+    """Follows one request. It is called in the threads of the connection."""
 
     def passes(self) -> AbstractContextManager[None]:
         """Surrounds its way to the broker and the response's way back: left once the client has the response, or will
@@ -148,9 +148,9 @@ class Proxy:
     """Listeners for every broker of the cluster at `bootstrap` (plaintext), and rules for the requests of its clients.
 
     A context manager. Without `bootstrap`, it has only the listeners that `relay` adds. `on_request` is called for each
-    request before it is forwarded, in the thread of the connection; so is `watch`, which may return who is to be told
-    more, or lose request and connection with a ConnectionAbortedError. To clients, the brokers seem to lack the APIs in
-    `lacking`. Raises BrokerUnreachable if no broker answers at the start, ConfigurationError for a bootstrap that is
+    request before it is forwarded, in the thread of the connection; so is `watch`, which may return a watcher of the
+    request, or lose request and connection with a ConnectionAbortedError. To clients, the brokers seem to lack the APIs
+    in `lacking`. Raises BrokerUnreachable if no broker answers at the start, ConfigurationError for a bootstrap that is
     not host:port, ToolFailed for text that is not a rule.
     """
 
@@ -160,7 +160,7 @@ class Proxy:
         rules: Iterable[Rule | str] = (),
         *,
         on_request: Callable[[Passed], None] = lambda _: None,
-        watch: Callable[[Passed], Watch | None] = lambda _: None,
+        watch: Callable[[Passed], Watcher | None] = lambda _: None,
         lacking: Iterable[str] = (),
     ) -> None:
         self._upstream = bootstrap
@@ -255,7 +255,7 @@ class Proxy:
 
     def meet(
         self, node: int, request: RequestHeader, frame: bytearray, *, gone: bool
-    ) -> tuple[Fault | None, Watch | None]:
+    ) -> tuple[Fault | None, Watcher | None]:
         """Count a request that has arrived; return the fault to apply to it, and who watches it, if any."""
         with self._lock:
             faults = [fault for fault in self._faults if fault.rule.covers(request.api, request.client)]
@@ -324,7 +324,7 @@ class _PassedRequest:
     request: RequestHeader
     frame: bytearray
     fault: Fault | None
-    watch: Watch | None
+    watch: Watcher | None
     answer: bytes | bytearray | None = None
 
 
