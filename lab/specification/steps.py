@@ -159,6 +159,7 @@ class _Translation:
         self._drivers: dict[str, _Driver] = {}
         self._plan: dict[tuple[int, int], int] = {}  # of a checkpoint's batch
         self._starts: dict[str, int] = {}  # of a query
+        self._queries: dict[str, int] = {}  # numbers, of those that planned something
         self._batch: dict[str, Planned] = {}  # of a driver, now
         self._made: set[int] = set()
         self._attempts: dict[tuple[str, int], _Attempt] = {}  # by driver and epoch
@@ -191,6 +192,7 @@ class _Translation:
             if isinstance(step, Began) and step.driver in planned | finished:
                 at = checkpoints.setdefault(step.checkpoint, len(checkpoints) + 1)
                 self._drivers[step.driver] = _Driver(len(self._drivers) + 1, at, step)
+                self._queries.setdefault(step.query, len(self._queries) + 1)
                 if step.driver not in planned and step.batch == 0:
                     self._start(step.query, sum(self._numbers.ends[-1]))  # there was nothing left to read
             elif isinstance(step, Planned):
@@ -238,7 +240,7 @@ class _Translation:
         if driver.checkpoint not in self._made and driver.checkpoint > 1:
             new.append(
                 {
-                    "query": _number_in(began.query),
+                    "query": self._queries[began.query],
                     "start": self._starts[began.query],
                     "plan": tuple(map(self._numbers.of_end, began.plan)),
                     "done": began.done,
@@ -366,7 +368,7 @@ class _Translation:
         if source is None or source.start is None:
             raise _Lacks("an entry without its source's offsets")
         return {
-            "query": _number_in(entry.query_id),
+            "query": self._queries[entry.query_id],
             "batch": entry.batch_id + 1,
             "from": self._numbers.of_end(source.start),
             "end": self._numbers.of_end(source.offsets),
@@ -383,10 +385,6 @@ def _ends(step: Any) -> tuple[Offsets, ...]:
         case Began(plan=plan):
             return plan
     return ()
-
-
-def _number_in(name: str) -> int:
-    return int(name.rpartition(" ")[2])
 
 
 def _without_repeats(steps: Sequence[Step]) -> Iterator[Step]:
