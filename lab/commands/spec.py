@@ -102,7 +102,7 @@ def _check_real(console: Console, seeds: range, releases: Sequence[str] | None) 
             for what, count in happened.most_common():
                 table.add_row(what, f"{count:,}", f"{killed[what]:,}" if what in killed else "")
             console.print(table)
-            failed |= _show(console, checked)
+            failed |= _show(console, checked, explain=len(checked.rejected))  # no seed shows the same run again
     return failed
 
 
@@ -135,8 +135,8 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _show(console: Console, checked: Checked) -> int:
-    """Print what was found out; return the exit code."""
+def _show(console: Console, checked: Checked, *, explain: int = 1) -> int:
+    """Print what was found out, and explain this number of traces that are not allowed; return the exit code."""
     from lab.specification.traces import explained
 
     table = Table("histories", "count", box=None)
@@ -149,7 +149,7 @@ def _show(console: Console, checked: Checked) -> int:
     console.print(table)
     for rejected in checked.rejected:
         console.print(str(rejected), markup=False, soft_wrap=True)
-    if checked.rejected:
-        for line in explained(checked.rejected[0]):
+    for rejected in checked.rejected[:explain]:
+        for line in explained(rejected):
             console.print(line, markup=False, soft_wrap=True)
     return 1 if checked.rejected else 0
