@@ -27,6 +27,7 @@ BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
 PARTS = {
     "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py"],
     "traces": ["tests/spec/test_many_traces.py"],
+    "real-traces": ["tests/spec/test_many_real_traces.py"],
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
     "all-interleavings": ["tests/simulation/test_exhaustive.py"],
     "requirements": ["tests/requirements"],

@@ -6,9 +6,10 @@
 (* from outside may come before it, of the same run only: Silent.          *)
 (*                                                                         *)
 (* lab/specification/steps.py translates what lab/simulation/record.py     *)
-(* recorded, lab/specification/traces.py writes it into a module Histories *)
-(* whose `Traces` is a sequence of histories, each a sequence of recorded  *)
-(* steps.  What is not as in SharedTransaction:                            *)
+(* recorded, of the simulation or of real runs (lab/real_runs).            *)
+(* lab/specification/traces.py writes it into a module Histories whose     *)
+(* `Traces` is a sequence of histories, each a sequence of recorded steps. *)
+(* What is not as in SharedTransaction:                                    *)
 (*  - The tasks of an attempt, and the requests that add entry and         *)
 (*    offsets, come in any order.  TV1 adds partitions by any number of    *)
 (*    requests; without one, the leader refuses the append.                *)
@@ -17,6 +18,9 @@
 (*    SharedTransaction, such as a leader that does not answer.            *)
 (*  - A run may look once more before it appends anything.                 *)
 (*  - The network may deliver more than one copy of a request.             *)
+(*  - Kafka 4 tells everybody to wait while an end is decided, also those  *)
+(*    whose epoch is over; Brokers fences these at once.  They send the    *)
+(*    request again, which is then the one that counts.                    *)
 (*  - Which batch is planned, and what a copy of a checkpoint lacks, is as *)
 (*    recorded: that is Spark's.                                           *)
 (***************************************************************************)
@@ -93,6 +97,8 @@ CommitSource(epoch) ==
 
 AnswerTo(m) == IF m.api = "TxnOffsetCommit" /\ m.parts = {Source} THEN CommitSource(m.epoch) ELSE Answered(m)
 
+Waits == TV = 2 /\ Prepared(kafka) /\ E.code = "CONCURRENT_TRANSACTIONS"
+
 (* `run` sends `m`. An answer changes its memory to `then`, an error is a fact on its attempt. *)
 Sends(r, m, then, acknowledged) ==
     /\ E.epoch = m.epoch
@@ -100,6 +106,7 @@ Sends(r, m, then, acknowledged) ==
        THEN /\ late' = late \cup {m}
             /\ To(r, [run[r] EXCEPT !.layout = then.layout])
             /\ UNCHANGED <<kafka, known>>
+       ELSE IF Waits THEN UNCHANGED <<kafka, late, run, known>>
        ELSE LET answer == AnswerTo(m)
             IN  /\ answer.code = E.code
                 /\ kafka' = answer.kafka
@@ -173,6 +180,7 @@ EndsTransaction(r) ==
        THEN /\ late' = late \cup {Message(r, IF E.commit THEN "EndTxn(commit)" ELSE "EndTxn(abort)")}
             /\ To(r, [run[r] EXCEPT !.unanswered = @ \/ E.commit])
             /\ UNCHANGED <<kafka, checkpoints, budget, owner, harmed>>
+       ELSE IF Waits THEN UNCHANGED vars
        ELSE LET answer == EndTxn(kafka, run[r].epoch, E.commit)
             IN  /\ answer.code = E.code
                 /\ IF E.code = "CONCURRENT_TRANSACTIONS" THEN UNCHANGED vars
@@ -199,8 +207,8 @@ ArrivesLate ==
     /\ Is("arrives")
     /\ \E m \in late :
          /\ m.api = E.api /\ m.run = E.run /\ m.epoch = E.epoch /\ m.parts = E.parts /\ m.records = E.records
-         /\ AnswerTo(m).code = E.code
-         /\ kafka' = AnswerTo(m).kafka
+         /\ AnswerTo(m).code = E.code \/ Waits
+         /\ kafka' = IF Waits THEN kafka ELSE AnswerTo(m).kafka
          /\ harmed' = (harmed \/ (m.api = "InitProducerId" /\ kafka' # kafka /\ Disturbs(m.run, m.owned)))
          /\ IF m.api = "InitProducerId" /\ E.code = "NONE"
             THEN owner' = None /\ OthersOvertaken(None, Off)
@@ -213,7 +221,7 @@ Straggles ==
     /\ <<"again", E.run, E.epoch>> \in known
     /\ LET m == [Message(E.run, E.api) EXCEPT !.epoch = E.epoch, !.parts = E.parts, !.records = E.records]
            answer == AnswerTo(m)
-       IN  answer.code = E.code /\ kafka' = answer.kafka
+       IN  IF Waits THEN UNCHANGED kafka ELSE answer.code = E.code /\ kafka' = answer.kafka
     /\ UNCHANGED <<late, checkpoints, run, budget, owner, harmed, known>>
 
 ----------------------------------------------------------------------------
@@ -226,6 +234,9 @@ Marks ==
     /\ UNCHANGED <<late, checkpoints, run, budget, owner, harmed, known>>
 
 Expires == Is("times out") /\ TimesOut /\ UNCHANGED known
+
+(* What a reader of committed records finds. *)
+Shows == Is("shows") /\ kafka.log[E.partition].visible = E.records /\ Nothing
 
 (* The attempt lasts longer than the timeout: its run may find that when it ends. *)
 Lasts == Is("lasts") /\ (Nothing \/ (Pauses(E.run) /\ UNCHANGED known))
@@ -273,7 +284,7 @@ Consumed ==
        \/ Is("commits offsets") /\ OffsetsAdded(E.run)
        \/ Is("ends transaction") /\ EndsTransaction(E.run)
        \/ Is("initialises") /\ Initialises(E.run)
-       \/ RanAgain \/ ArrivesLate \/ Straggles \/ Marks \/ Expires \/ Lasts
+       \/ RanAgain \/ ArrivesLate \/ Straggles \/ Marks \/ Expires \/ Lasts \/ Shows
     /\ Consumes
     (* Tells how far each trace came; a register is for each of them. *)
     /\ next' > TLCGet(trace) => TLCSet(trace, next') /\ PrintT(<<"reached", trace, next'>>)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
 from typing import Any
 from unittest import mock
 
+from lab.real_runs import driver
+from lab.real_runs.driver import Job
 from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.appending.report import Counts
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
@@ -209,6 +212,14 @@ BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "held-is-not-asked": _held_is_not_asked,
     "look-always-counts": _look_always_counts,
 }
+
+
+def in_driver(bug: str, job: Job, pipe: Connection) -> None:
+    """The process of a driver of `lab.real_runs` whose code has this bug."""
+    with BUGS[bug]():
+        driver.main(job, pipe)
+
+
 # To be found where drivers often come back late.
 LATE_DRIVERS = (
     "no-look",

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from lab.specification.traces import Checked
+
+_TV1_RELEASE = "3.9.1"  # of Kafka, with the protocol before KIP-890
 
 
 def spec(
@@ -19,7 +28,16 @@ def spec(
     traces: Annotated[
         int, typer.Option(min=0, help="Instead, check that the code follows it in this number of simulated histories.")
     ] = 0,
-    first: Annotated[int, typer.Option(min=0, help="The first seed of these histories.")] = 0,
+    real: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Instead, check that in this number of real runs with kills, on each of two releases of Kafka."
+        ),
+    ] = 0,
+    kafka: Annotated[
+        list[str] | None, typer.Option(help="For --real: on this release; may be repeated.", metavar="VERSION")
+    ] = None,
+    first: Annotated[int, typer.Option(min=0, help="The first seed of these histories or runs.")] = 0,
     late: Annotated[bool, typer.Option("--late", help="In these histories, drivers often come back late.")] = False,
 ) -> None:
     """Check the specification of the shared transaction (spec/*.tla) with TLC."""
@@ -28,6 +46,8 @@ def spec(
     from lab.specification.tlc import check
 
     console = Console(highlight=False)
+    if real:
+        raise typer.Exit(_check_real(console, range(first, first + real), kafka))
     if traces:
         raise typer.Exit(_check_traces(console, range(first, first + traces), late=late))
     if without:
@@ -56,18 +76,69 @@ def spec(
         raise typer.Exit(1)
 
 
+def _check_real(console: Console, seeds: range, releases: Sequence[str] | None) -> int:
+    """The exit code, as of `_check_traces`. Without releases: one of each transaction protocol."""
+    from lab.real_runs.broker import watched_broker
+    from lab.real_runs.record import RealRuns, record
+    from lab.specification.traces import check_recordings
+    from spark_kafka_eos.testing.jars import DEFAULT_VERSION
+
+    failed = 0
+    with _bar(console) as bar:
+        for release in releases or (DEFAULT_VERSION, _TV1_RELEASE):
+            runs: list[RealRuns] = []
+            task = bar.add_task(f"running on Kafka {release}", total=len(seeds))
+            with watched_broker(release) as broker, _quiet():
+                for seed in seeds:
+                    runs.append(record(broker, seed))
+                    bar.advance(task)
+            bar.update(task, description=f"checking Kafka {release}")
+            checked = check_recordings(run.recording for run in runs)
+            bar.remove_task(task)
+            happened = sum((run.met for run in runs), Counter[str]())
+            killed = sum((run.killed for run in runs), Counter[str]())
+            console.print(f"Kafka {release}: {killed.total():,} kills")
+            table = Table("what happened to a driver", "planned", "killed", box=None)
+            for what, count in happened.most_common():
+                table.add_row(what, f"{count:,}", f"{killed[what]:,}" if what in killed else "")
+            console.print(table)
+            failed |= _show(console, checked, explain=len(checked.rejected))  # no seed shows the same run again
+    return failed
+
+
 def _check_traces(console: Console, seeds: range, *, late: bool) -> int:
     """The exit code: 1 if the code does a step that the specification does not allow."""
     from lab.simulation.conditions import Conditions
-    from lab.specification.traces import check_histories, explained
+    from lab.specification.traces import check_histories
 
-    with Progress(
-        TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
-    ) as bar:
-        task = bar.add_task("histories", total=len(seeds))
+    with _bar(console) as bar:
+        task = bar.add_task("checking", total=len(seeds))
         checked = check_histories(
             seeds, conditions=Conditions(late=late), progress=lambda done: bar.update(task, completed=done)
         )
+    return _show(console, checked)
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the log, in which drivers report every fault."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _show(console: Console, checked: Checked, *, explain: int = 1) -> int:
+    """Print what was found out, and explain this number of traces that are not allowed; return the exit code."""
+    from lab.specification.traces import explained
+
     table = Table("histories", "count", box=None)
     table.add_row(
         f"allowed, all of their {checked.steps:,} steps" if not checked.rejected else "allowed", f"{checked.accepted:,}"
@@ -78,7 +149,7 @@ def _check_traces(console: Console, seeds: range, *, late: bool) -> int:
     console.print(table)
     for rejected in checked.rejected:
         console.print(str(rejected), markup=False, soft_wrap=True)
-    if checked.rejected:
-        for line in explained(checked.rejected[0]):
+    for rejected in checked.rejected[:explain]:
+        for line in explained(rejected):
             console.print(line, markup=False, soft_wrap=True)
     return 1 if checked.rejected else 0

@@ -54,7 +54,7 @@ def record(seed: int, *, conditions: Conditions = USUAL) -> Recording:
     """Run the seed's history to its end, and record its steps for the specification."""
     world = World(Seeded(seed))
     life = Life(world, conditions, name=f"seed {seed}")
-    recorder = world.recorder = Recorder(world, contents_of, OPTIONS.ledger_topic)
+    recorder = world.recorder = Recorder(lambda: world.now, contents_of, OPTIONS.ledger_topic)
     life.kafka.transactions.marked = recorder.marked
     history = life.live()
     return Recording(

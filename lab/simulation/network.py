@@ -143,7 +143,8 @@ class ModelConnection:
         world.step(self._process, api)
         self._number += 1
         if world.recorder is not None:
-            self._recorded = world.recorder.sends(self._process, api, request)
+            driver, straggles = self._process.driver
+            self._recorded = world.recorder.sends(driver, api, request, straggles=straggles)
         if self._cut or not self._network.reaches(self._process):
             answer = None
         elif self._late:
@@ -258,7 +259,7 @@ class ModelConnection:
         victim = self._process if world.chance.happens("task dies alone", 0.5) else self._process.whole
         world.fault(f"{victim.kind} killed", what, at=api)
         if world.recorder is not None and victim is not self._process.whole:
-            world.recorder.runs_again(victim)
+            world.recorder.runs_again(victim.driver[0])
         fate = world.chance.choose("last request of the dead", range(3))
         if fate == 1:
             self._arrive(api, version, request)

@@ -119,6 +119,11 @@ class Checkpoint:
     def __init__(self, query_id: str) -> None:
         self.files = {"metadata": json.dumps({"id": query_id})}
 
+    @property
+    def query(self) -> str:
+        """The query's id."""
+        return str(json.loads(self.files["metadata"])["id"])
+
     def add(self, name: str, text: str) -> bool:
         """False if the file exists."""
         if name in self.files:
@@ -234,12 +239,12 @@ class SimulatedDriver:
             self.error = error
             self._world.note(f"stops: {type(error).__name__}: {error}")
         if self._world.recorder is not None:
-            self._world.recorder.stops(self.process, self.error)
+            self._world.recorder.stops(self.process.name, type(self.error).__name__ if self.error else "")
 
     def _query(self, cluster: Cluster) -> None:
         number = self.checkpoint.next_batch()
         if self._world.recorder is not None:
-            self._world.recorder.begins(self.process, self.checkpoint, number)
+            self._world.recorder.begins(self.process.name, self.checkpoint, number)
         start = None if number else self._first_start(cluster)
         transaction = self._transaction(cluster, decide_micro_batch(OPTIONS))
         while True:
@@ -252,7 +257,7 @@ class SimulatedDriver:
                 return
             planned = self.checkpoint.batch(number, start)
             if self._world.recorder is not None:
-                self._world.recorder.plans(self.process, planned)
+                self._world.recorder.plans(self.process.name, planned)
             self._lag()
             self._write(cluster, transaction, replace(planned, run_id=self.process.name))
             if not self._noted(number):
@@ -282,7 +287,7 @@ class SimulatedDriver:
             self._world.fault("driver killed", f"before it records that batch {number} is done")
             self.process.kill()
         if self._world.recorder is not None:
-            self._world.recorder.notes(self.process, number)
+            self._world.recorder.notes(self.process.name, number)
         return self.checkpoint.add(f"commits/{number}", "v1\n{}")
 
     def _first_start(self, cluster: Cluster) -> Offsets:
@@ -427,7 +432,7 @@ class SimulatedDriver:
         """A first attempt that Spark has given up, but that continues nevertheless."""
         self._stragglers += 1
         if self._world.recorder is not None:
-            self._world.recorder.runs_again(self.process)
+            self._world.recorder.runs_again(self.process.name)
 
         def run() -> None:
             try:

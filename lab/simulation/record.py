@@ -1,12 +1,11 @@
 """Records what processes do at the edge of the network, and what the brokers do by themselves: the steps of a history.
 
-Each step is a value, with the names of processes as the simulation gives them. What they mean in the specification is
-in `lab.specification.steps`.
+Each step is a value, with the drivers' names. What they mean in the specification is in `lab.specification.steps`. The
+history is one of the simulation, or of real processes on a real broker (`lab.real_runs`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from spark_kafka_eos.wire.record_batch import HEADER
 
 if TYPE_CHECKING:
     from lab.simulation.query import Checkpoint
-    from lab.simulation.world import Process, World
 
 RECORDED = (
     "DescribeTransactions", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "TxnOffsetCommit",
@@ -132,14 +130,23 @@ class TimedOut:
     """The coordinator aborted the open transaction."""
 
 
-Step = Requested | Arrived | Began | Planned | Noted | RanAgain | Stopped | Marked | TimedOut
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a reader of committed records finds in an output partition."""
+
+    partition: TopicPartition
+    rows: tuple[tuple[int, int], ...]
+
+
+Step = Requested | Arrived | Began | Planned | Noted | RanAgain | Stopped | Marked | TimedOut | Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """A history. `answered` has the numbers of the requests whose senders received the brokers' answer, `refused` of
     those that got an error without having been handled; `groups` has the partition of each group. `faults` are the
-    kinds of faults that it had.
+    kinds of faults that it had. `output` is the topic, `timeouts_s` has the transaction timeouts of drivers that have
+    another one than 60 s.
     """
 
     seed: int
@@ -153,6 +160,8 @@ class Recording:
     groups: Mapping[str, TopicPartition]
     faults: frozenset[str]
     wrong: tuple[str, ...]
+    output: str = "out"
+    timeouts_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -167,9 +176,13 @@ class Sent:
     def arrives(self, handle: Callable[[], Any]) -> Any:
         """Have the brokers `handle` it."""
         answer = handle()
+        self.arrived(answer)
+        return answer
+
+    def arrived(self, answer: Any) -> None:
+        """The brokers have handled it, with this answer."""
         self.received.append(answer)
         self.recorder.arrives(self, answer)
-        return answer
 
     def answered(self, answer: Any) -> None:
         """Its sender has received `answer`: a broker's that has handled it, or of one that has not."""
@@ -180,10 +193,10 @@ class Sent:
 
 
 class Recorder:
-    """Records the steps of one history; `contents` are those of a record batch."""
+    """Records the steps of one history, at the times of `clock`; `contents` are those of a record batch."""
 
-    def __init__(self, world: World, contents: Contents, ledger_topic: str) -> None:
-        self._world, self._contents, self._ledger_topic = world, contents, ledger_topic
+    def __init__(self, clock: Callable[[], float], contents: Contents, ledger_topic: str) -> None:
+        self._clock, self._contents, self._ledger_topic = clock, contents, ledger_topic
         self.steps: list[Step] = []
         self.answered: set[int] = set()
         self.refused: set[int] = set()
@@ -192,19 +205,18 @@ class Recorder:
 
     # -- requests
 
-    def sends(self, process: Process, api: str, request: Any) -> Sent | None:
-        """The request that a process sends now; None if it is none of `RECORDED`."""
+    def sends(self, driver: str, api: str, request: Any, *, straggles: bool = False) -> Sent | None:
+        """The request that a driver, or a task of it, sends now; None if it is none of `RECORDED`."""
         if api not in RECORDED:
             return None
         self._requests += 1
-        driver, straggles = _driver_of(process)
         what = self._request(api, request)
-        self.steps.append(Requested(self._requests, self._world.now, driver, straggles, what))
+        self.steps.append(Requested(self._requests, self._clock(), driver, straggles, what))
         return Sent(self._requests, self, what)
 
     def arrives(self, sent: Sent, answer: Any) -> None:
         """The brokers have handled the request."""
-        self.steps.append(Arrived(sent.number, self._world.now, _answer(sent.request.api, answer)))
+        self.steps.append(Arrived(sent.number, self._clock(), _answer(sent.request.api, answer)))
 
     def _request(self, api: str, request: Any) -> Request:
         match api:
@@ -237,7 +249,7 @@ class Recorder:
 
     # -- what is not a request
 
-    def begins(self, process: Process, checkpoint: Checkpoint, batch: int) -> None:
+    def begins(self, driver: str, checkpoint: Checkpoint, batch: int) -> None:
         """A driver begins with this checkpoint."""
         if all(checkpoint is not known for known in self._checkpoints):
             self._checkpoints.append(checkpoint)
@@ -246,26 +258,24 @@ class Recorder:
         while (end := checkpoint.end(len(plan))) is not None:
             plan.append(end)
         done = sum(f"commits/{n}" in checkpoint.files for n in range(len(plan)))
-        self.steps.append(
-            Began(process.name, number, json.loads(checkpoint.files["metadata"])["id"], tuple(plan), done, batch)
-        )
+        self.steps.append(Began(driver, number, checkpoint.query, tuple(plan), done, batch))
 
-    def plans(self, process: Process, batch: MicroBatch) -> None:
+    def plans(self, driver: str, batch: MicroBatch) -> None:
         """A driver is about to write this batch."""
         assert batch.start is not None
-        self.steps.append(Planned(process.name, batch.batch_id, batch.start, batch.end))
+        self.steps.append(Planned(driver, batch.batch_id, batch.start, batch.end))
 
-    def notes(self, process: Process, batch: int) -> None:
+    def notes(self, driver: str, batch: int) -> None:
         """A driver records that the batch is done, unless this was recorded before."""
-        self.steps.append(Noted(process.name, batch))
+        self.steps.append(Noted(driver, batch))
 
-    def runs_again(self, process: Process) -> None:
-        """A task or a stage of this process's driver runs again."""
-        self.steps.append(RanAgain(_driver_of(process)[0]))
+    def runs_again(self, driver: str) -> None:
+        """A task or a stage of this driver runs again."""
+        self.steps.append(RanAgain(driver))
 
-    def stops(self, process: Process, error: Exception | None) -> None:
-        """A driver has ended, with this error."""
-        self.steps.append(Stopped(process.name, "" if error is None else type(error).__name__))
+    def stops(self, driver: str, why: str) -> None:
+        """A driver has ended, with an error of this class, or without one."""
+        self.steps.append(Stopped(driver, why))
 
     def marked(self, partition: TopicPartition) -> None:
         """A marker was written."""
@@ -275,11 +285,9 @@ class Recorder:
         """The coordinator aborted the transaction that was open."""
         self.steps.append(TimedOut())
 
-
-def _driver_of(process: Process) -> tuple[str, bool]:
-    """The driver in which, or for which, the process runs, and whether it is a straggler."""
-    whole = process.whole.name
-    return whole.rpartition(" of ")[2], " of " in whole
+    def shown(self, partition: TopicPartition, rows: tuple[tuple[int, int], ...]) -> None:
+        """A reader of committed records has found these in an output partition."""
+        self.steps.append(Shown(partition, rows))
 
 
 def _answer(api: str, answer: Any) -> Answer:

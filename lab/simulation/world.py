@@ -197,6 +197,12 @@ class Process:
     def clock(self) -> float:
         return self.world.now
 
+    @property
+    def driver(self) -> tuple[str, bool]:
+        """The name of the driver in which, or for which, it runs, and whether it is a straggler."""
+        whole = self.whole.name
+        return whole.rpartition(" of ")[2], " of " in whole
+
     def sleep(self, seconds: float) -> None:
         self.world.step(self, "sleep")
         self.world.wait(self.whole, seconds)

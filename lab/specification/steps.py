@@ -1,4 +1,4 @@
-"""Translates what the simulation recorded into steps of the specification (spec/Trace.tla).
+"""Translates what was recorded, of the simulation or of real runs, into steps of the specification (spec/Trace.tla).
 
 A history is outside of the specification if it has something that the specification does not have: see `Outside`.
 
@@ -30,6 +30,7 @@ from lab.simulation.record import (
     Recording,
     Request,
     Requested,
+    Shown,
     Stopped,
     TimedOut,
 )
@@ -48,7 +49,7 @@ _CODES = {
     120: "TRANSACTION_ABORTABLE",
 }  # fmt: skip
 _UNKNOWN_ID = 105
-_TIMEOUT_S = 60.0  # kafka.transaction.timeout.ms of the simulated drivers
+_TIMEOUT_S = 60.0  # kafka.transaction.timeout.ms, unless the recording has another one
 _WAYS = ("driver", "executors", "sink")
 _HOW = {"": "finished", "ProducerFenced": "fenced", "LedgerRefused": "refused", "Stopped": "stopped"}
 _IN_PART = "batches of two source partitions that contain each other in part"
@@ -158,6 +159,7 @@ class _Translation:
         self._drivers: dict[str, _Driver] = {}
         self._plan: dict[tuple[int, int], int] = {}  # of a checkpoint's batch
         self._starts: dict[str, int] = {}  # of a query
+        self._queries: dict[str, int] = {}  # numbers, of those that planned something
         self._batch: dict[str, Planned] = {}  # of a driver, now
         self._made: set[int] = set()
         self._attempts: dict[tuple[str, int], _Attempt] = {}  # by driver and epoch
@@ -190,6 +192,7 @@ class _Translation:
             if isinstance(step, Began) and step.driver in planned | finished:
                 at = checkpoints.setdefault(step.checkpoint, len(checkpoints) + 1)
                 self._drivers[step.driver] = _Driver(len(self._drivers) + 1, at, step)
+                self._queries.setdefault(step.query, len(self._queries) + 1)
                 if step.driver not in planned and step.batch == 0:
                     self._start(step.query, sum(self._numbers.ends[-1]))  # there was nothing left to read
             elif isinstance(step, Planned):
@@ -211,6 +214,9 @@ class _Translation:
                 yield {"kind": "marker", "partition": self._place(tp)}
             case TimedOut():
                 yield {"kind": "times out"}
+            case Shown(partition=tp):
+                rows = tuple(map(self._numbers.of_row, step.rows))
+                yield {"kind": "shows", "partition": self._place(tp), "records": rows}
             case Arrived():
                 yield from self._arrived(step)
             case _ if driver is None:
@@ -234,7 +240,7 @@ class _Translation:
         if driver.checkpoint not in self._made and driver.checkpoint > 1:
             new.append(
                 {
-                    "query": _number_in(began.query),
+                    "query": self._queries[began.query],
                     "start": self._starts[began.query],
                     "plan": tuple(map(self._numbers.of_end, began.plan)),
                     "done": began.done,
@@ -355,14 +361,14 @@ class _Translation:
     def _place(self, tp: TopicPartition) -> int:
         if tp in self._groups:
             return self._groups[tp]
-        return tp.partition + 1 if tp.topic == "out" else LEDGER
+        return tp.partition + 1 if tp.topic == self._recording.output else LEDGER
 
     def _entry(self, entry: LedgerEntry) -> Step:
         (source,) = entry.sources or (None,)
         if source is None or source.start is None:
             raise _Lacks("an entry without its source's offsets")
         return {
-            "query": _number_in(entry.query_id),
+            "query": self._queries[entry.query_id],
             "batch": entry.batch_id + 1,
             "from": self._numbers.of_end(source.start),
             "end": self._numbers.of_end(source.offsets),
@@ -379,10 +385,6 @@ def _ends(step: Any) -> tuple[Offsets, ...]:
         case Began(plan=plan):
             return plan
     return ()
-
-
-def _number_in(name: str) -> int:
-    return int(name.rpartition(" ")[2])
 
 
 def _without_repeats(steps: Sequence[Step]) -> Iterator[Step]:
@@ -472,5 +474,5 @@ def _lasting(recording: Recording) -> Iterator[tuple[int, int]]:
         if isinstance(step, Arrived) and (driver, request.request.epoch) not in first:
             last[driver] = step.at_s
     for key, (number, since) in first.items():
-        if ended.get(key, since) - since >= _TIMEOUT_S:
+        if ended.get(key, since) - since >= recording.timeouts_s.get(key[0], _TIMEOUT_S):
             yield number, len(sent[number].request.appends or (None,)) - 1

@@ -1,4 +1,4 @@
-"""Has TLC check whether histories of the simulation are behaviours of the specification (spec/Trace.tla).
+"""Has TLC check whether recorded histories are behaviours of the specification (spec/Trace.tla).
 
 TLC starts once for many traces, because a start costs more than a trace: they are a constant, and each is an initial
 state. It prints how far each of them came. One that does not come to its end is run once more, alone, so that TLC shows
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lab.simulation.conditions import USUAL, Conditions
+from lab.simulation.record import Recording
 from lab.simulation.run import recorded
 from lab.specification.models import Model
 from lab.specification.steps import SOURCE, Outside, Step, Trace, translate
@@ -59,7 +60,14 @@ class Checked:
 def check_histories(
     seeds: Iterable[int], *, conditions: Conditions = USUAL, progress: Callable[[int], None] = lambda _done: None
 ) -> Checked:
-    """Record the seeds' histories, and check their traces. `progress` gets the number of histories done.
+    """Record the seeds' histories of the simulation, and check their traces: see `check_recordings`."""
+    return check_recordings((recorded(seed, conditions=conditions) for seed in seeds), progress=progress)
+
+
+def check_recordings(
+    recordings: Iterable[Recording], *, progress: Callable[[int], None] = lambda _done: None
+) -> Checked:
+    """Check the traces of recorded histories. `progress` gets the number of histories done.
 
     Raises ToolFailed if TLC does not finish.
     """
@@ -73,8 +81,8 @@ def check_histories(
         progress(checked.histories)
         traces.clear()
 
-    for seed in seeds:
-        found = translate(recorded(seed, conditions=conditions))
+    for recording in recordings:
+        found = translate(recording)
         if isinstance(found, Outside):
             checked.outside[found.what] += 1
             continue

@@ -21,15 +21,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import socket
 import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from kafka.protocol.metadata import MetadataRequest
 
@@ -53,16 +54,36 @@ _log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _CONNECT_MS = 5_000
+_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # Linux; elsewhere POLLHUP says that
 _APPLIED_FIRST = (Action.DROP_RESPONSE, Action.CUT_RESPONSE, Action.DUPLICATE, Action.ERROR_AFTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """A request to the broker `node`, and the rule that is applied to it, if any."""
+    """A request to the broker `node`, and the rule that is applied to it, if any. `frame` is all of it. `gone`: its
+    client has closed the connection before it was read here, because it was sent behind a delayed one.
+    """
 
     node: int
     request: RequestHeader
     rule: Rule | None
+    frame: bytes | bytearray
+    gone: bool = False
+
+
+class Watcher(Protocol):
+    """Follows one request. It is called in the threads of the connection."""
+
+    def passes(self) -> AbstractContextManager[None]:
+        """Surrounds its way to the broker and the response's way back: left once the client has the response, or will
+        never have it. Until then, nothing else of the connection is forwarded.
+        """
+
+    def responds(self, frame: bytes | bytearray) -> None:
+        """The broker has answered with this, whatever the client receives."""
+
+    def received(self, *, own: bool) -> None:
+        """The client has received the broker's response, or (`own`) one of the proxy's."""
 
 
 class Fault:
@@ -127,9 +148,10 @@ class Proxy:
     """Listeners for every broker of the cluster at `bootstrap` (plaintext), and rules for the requests of its clients.
 
     A context manager. Without `bootstrap`, it has only the listeners that `relay` adds. `on_request` is called for each
-    request before it is forwarded, in the thread of the connection. To clients, the brokers seem to lack the APIs in
-    `lacking`. Raises BrokerUnreachable if no broker answers at
-    the start, ConfigurationError for a bootstrap that is not host:port, ToolFailed for text that is not a rule.
+    request before it is forwarded, in the thread of the connection; so is `watch`, which may return a watcher of the
+    request, or lose request and connection with a ConnectionAbortedError. To clients, the brokers seem to lack the APIs
+    in `lacking`. Raises BrokerUnreachable if no broker answers at the start, ConfigurationError for a bootstrap that is
+    not host:port, ToolFailed for text that is not a rule.
     """
 
     def __init__(
@@ -138,11 +160,12 @@ class Proxy:
         rules: Iterable[Rule | str] = (),
         *,
         on_request: Callable[[Passed], None] = lambda _: None,
+        watch: Callable[[Passed], Watcher | None] = lambda _: None,
         lacking: Iterable[str] = (),
     ) -> None:
         self._upstream = bootstrap
         self._lacking = frozenset(lacking)
-        self._on_request = on_request
+        self._on_request, self._watch = on_request, watch
         self._lock = threading.Lock()
         self._faults: list[Fault] = []
         self._listeners: dict[int, _Listener] = {}
@@ -230,14 +253,17 @@ class Proxy:
 
     # -- for connections
 
-    def meet(self, node: int, request: RequestHeader) -> Fault | None:
-        """Count a request that has arrived; return the fault to apply to it, if any."""
+    def meet(
+        self, node: int, request: RequestHeader, frame: bytearray, *, gone: bool
+    ) -> tuple[Fault | None, Watcher | None]:
+        """Count a request that has arrived; return the fault to apply to it, and who watches it, if any."""
         with self._lock:
             faults = [fault for fault in self._faults if fault.rule.covers(request.api, request.client)]
         due = [fault for fault in faults if fault.counts()]
         met = due[0] if due else None
-        self._on_request(Passed(node=node, request=request, rule=met.rule if met else None))
-        return met
+        passed = Passed(node=node, request=request, rule=met.rule if met else None, frame=frame, gone=gone)
+        self._on_request(passed)
+        return met, self._watch(passed)
 
     def translate(self, request: RequestHeader, frame: bytes | bytearray) -> bytes | bytearray:
         """The response with the listeners' addresses instead of the brokers', and without the lacking APIs."""
@@ -298,6 +324,7 @@ class _PassedRequest:
     request: RequestHeader
     frame: bytearray
     fault: Fault | None
+    watch: Watcher | None
     answer: bytes | bytearray | None = None
 
 
@@ -354,10 +381,10 @@ class _Link:
         if self._requests_lost:
             return
         request = request_header(frame)
-        fault = self._proxy.meet(self._node, request)
+        fault, watch = self._proxy.meet(self._node, request, frame, gone=_is_closed(self._client))
         if fault is not None and fault.rule.action not in _APPLIED_FIRST:
             fault.note(fired=True)
-        pending = _PassedRequest(request, frame, fault)
+        pending = _PassedRequest(request, frame, fault, watch)
         match fault.rule.action if fault else None:
             case Action.DROP_REQUEST:
                 self._requests_lost = True
@@ -376,7 +403,13 @@ class _Link:
             with self._changed:
                 self._pending.append(pending)
         assert self._upstream is not None, "requests are read only after the broker has accepted the connection"
-        _send(self._upstream, frame)
+        if watch is None:
+            _send(self._upstream, frame)
+            return
+        with watch.passes():
+            _send(self._upstream, frame)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or pending not in self._pending)
 
     # -- responses
 
@@ -398,6 +431,8 @@ class _Link:
             pending = next((p for p in self._pending if p.answer is None), None)
         if pending is None or int.from_bytes(frame[:4], "big", signed=True) != pending.request.correlation_id:
             raise ConnectionAbortedError("a response without a request")
+        if pending.watch is not None:
+            pending.watch.responds(frame)
         answer, fault = self._proxy.translate(pending.request, frame), pending.fault
         match fault.rule.action if fault else None:
             case Action.DROP_RESPONSE:
@@ -423,12 +458,15 @@ class _Link:
     def _deliver(self) -> None:
         """Send the responses that are next in order; the caller holds the lock."""
         while self._pending and (answer := self._pending[0].answer) is not None:
-            self._pending.popleft()
+            pending = self._pending.popleft()
+            self._responses_lost = self._responses_lost or _is_closed(self._client)
             if not self._responses_lost:
                 try:
                     _send(self._client, answer)
                 except OSError:
-                    self._responses_lost = True  # the client has closed its connection
+                    self._responses_lost = True
+            if pending.watch is not None and not self._responses_lost:
+                pending.watch.received(own=pending.fault is not None and pending.fault.rule.action in WITH_CODE)
         self._changed.notify_all()
 
 
@@ -458,6 +496,17 @@ def _receive_exactly(source: socket.socket, size: int) -> bytearray | None:
             return None
         view = view[count:]
     return buffer
+
+
+def _is_closed(end: socket.socket) -> bool:
+    """Whether the other side has closed the connection, as far as this one has heard of it: also behind requests that
+    were not read yet.
+    """
+    if end.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(end, _HUNG_UP)
+    return bool(poll.poll(0))
 
 
 def _shut(end: socket.socket) -> None:

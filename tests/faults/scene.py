@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Message
 
+from lab.forked import forked_after
 from spark_kafka_eos.model import IsolationLevel
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.protocol import describe
@@ -37,9 +37,7 @@ STEP = 10  # records of each source partition in a batch, so 20 in all
 _LOOK_EVERY = 0.005  # seconds
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
 
-# Forked from a process without threads that is warm: milliseconds instead of a second.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.faults.warm"])
+processes = forked_after("tests.faults.warm")
 
 
 class Outcome(StrEnum):

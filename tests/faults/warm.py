@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from spark_kafka_eos.protocol.versions import RANGES, TV1_NEWEST
-from spark_kafka_eos.testing.proxy_frames import message_class
+from lab.forked import compile_codecs
 from tests.faults import driver
 
 __all__ = ["driver"]
-
-
-def compile_codecs() -> None:
-    """kafka-python compiles the codec of a message at its first use."""
-    for api, (_, newest) in RANGES.items():
-        for version in {newest, TV1_NEWEST.get(api, newest)}:
-            for kind in ("Request", "Response"):
-                message = message_class(f"{api}{kind}")
-                how = {"compact": message.flexible_version_q(version), "tagged": message.flexible_version_q(version)}
-                message._struct.compiled_encode_into(version, **how)
-                message._struct.compiled_decode_from(version, **how, data_class=message[None])
-
 
 compile_codecs()

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -258,6 +258,95 @@ def test_every_request_is_reported_with_the_rule_it_meets(broker, connect):
         (1, "EndTxn", "driver", "None"),
         (1, "EndTxn", "driver", "EndTxn:2:error=COORDINATOR_LOAD_IN_PROGRESS"),
     ]
+
+
+class Told:
+    """What a watcher is told of one request, in order."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self.over = threading.Event()
+
+    @contextmanager
+    def passes(self) -> Iterator[None]:
+        self.all.append("passes")
+        yield
+        self.all.append("over")
+        self.over.set()
+
+    def responds(self, frame: bytes | bytearray) -> None:
+        self.all.append(f"broker's answer {EndTxnResponse.decode(bytes(frame), version=4, header=True).error_code}")
+
+    def received(self, *, own: bool) -> None:
+        self.all.append("received the proxy's" if own else "received")
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (None, ["passes", "broker's answer 0", "received", "over"]),
+        ("EndTxn:drop-response", ["passes", "broker's answer 0", "over"]),
+        ("EndTxn:cut-response", ["passes", "broker's answer 0", "over"]),
+        ("EndTxn:error-after=14", ["passes", "broker's answer 0", "received the proxy's", "over"]),
+        ("EndTxn:error=14", ["received the proxy's"]),
+        ("EndTxn:cut-request", []),
+    ],
+)
+def test_a_watcher_is_told_what_becomes_of_a_request(broker, connect, rule, told):
+    watcher = Told()
+    with Proxy(f"127.0.0.1:{broker.port}", [rule] if rule else [], watch=lambda _: watcher) as proxy:
+        client = connect(proxy.bootstrap)
+        client.send(1)
+        if "passes" in told:
+            assert watcher.over.wait(SECONDS)
+        else:
+            client.answer()
+    assert watcher.all == told
+
+
+def test_an_answer_that_comes_after_the_client_has_gone_was_not_received(broker, connect):
+    first, second = watchers = Told(), Told()
+    waiting, gone = iter(watchers), []
+
+    def watch(passed: Passed) -> Told:
+        gone.append(passed.gone)
+        return next(waiting)
+
+    with Proxy(f"127.0.0.1:{broker.port}", watch=watch) as proxy:
+        held = proxy.add("EndTxn:hold")
+        client = connect(proxy.bootstrap)
+        client.send(1), client.send(2)
+        held.wait()
+        client.close()
+        held.release()
+        assert second.over.wait(SECONDS)
+    assert first.all == second.all == ["passes", "broker's answer 0", "over"]
+    assert gone == [False, True]
+
+
+def test_a_watcher_can_lose_a_request_with_its_connection(broker, connect):
+    def watch(_passed: Passed) -> None:
+        raise ConnectionAbortedError
+
+    with Proxy(f"127.0.0.1:{broker.port}", watch=watch) as proxy:
+        assert connect(proxy.bootstrap).ask(1) is None
+    assert broker.ended == []
+
+
+def test_requests_of_a_connection_that_is_watched_are_forwarded_one_after_the_other(broker, connect):
+    watchers: list[Told] = []
+
+    def watch(_passed: Passed) -> Told:
+        watchers.append(Told())
+        return watchers[-1]
+
+    with Proxy(f"127.0.0.1:{broker.port}", watch=watch) as proxy:
+        client = connect(proxy.bootstrap)
+        client.send(1), client.send(2)
+        assert [client.answer(), client.answer()] == [(1, 0), (2, 0)]
+        assert all(watcher.over.wait(SECONDS) for watcher in watchers)
+    assert [watcher.all[-1] for watcher in watchers] == ["over", "over"]
+    assert broker.ended == [1, 2]
 
 
 def test_a_cut_closes_what_is_connected_and_new_connections_are_accepted(proxy, client, connect):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from lab.simulation.record import (
 from lab.simulation.run import recorded
 from lab.specification.steps import GROUP, LEDGER, SOURCE, Outside, translate
 from lab.specification.values import parse, text
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.model import TopicPartition
 
 IN = (TopicPartition("in", 0), TopicPartition("in", 1))
@@ -147,6 +149,18 @@ def test_an_attempt_that_lasts_longer_than_the_timeout_is_known_from_its_first_a
 )
 def test_a_run_ends_as_its_driver_did(error, how):
     assert steps_after_start(Stopped("driver 1", error)) == [{"kind": "ends", "run": 1, "how": how}]
+
+
+def test_a_checkpoint_that_is_lost_before_anything_was_planned_is_no_query():
+    lost, next_one = Began("driver 0", 0, "query 1", (), 0, 0), replace(BEGAN, checkpoint=1, query="query 2")
+    source = SourceProgress(cluster="", offsets=at(2, 1), start=at(0, 0))
+    entry = LedgerEntry(
+        query_id="query 2", batch_id=0, digest="", serial=1, run_id="driver 1", earlier_runs=(), sources=(source,)
+    )
+    sent, arrived = produce(1, Append(partition=TopicPartition("ledger", 0), sequence=0, entry=entry))
+    found = translate(replace(recording(answered=[1]), steps=(lost, next_one, PLANNED, sent, arrived)))
+    assert not isinstance(found, Outside), found.what
+    assert found.steps[1]["entry"]["query"] == 1
 
 
 def test_a_driver_that_failed_takes_no_more_steps():

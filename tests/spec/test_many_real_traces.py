@@ -1,0 +1,37 @@
+"""The same as test_real_traces in hundreds of runs; and with a guard taken out of the code: do its traces show it?"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from lab.real_runs.record import record
+from lab.specification.traces import check_recordings, explained
+from tests.seeded_bugs import in_driver
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(3_600)]
+
+RUNS = 150
+# Every driver does these wrong.
+SHOWN = ("ledger-before-init", "look-always-counts", "no-look")
+
+
+def test_the_specification_allows_every_step_of_hundreds_of_real_runs_with_kills(watched, cell):
+    runs = [record(watched, seed) for seed in range(RUNS)]
+    checked = check_recordings(run.recording for run in runs)
+    killed = sum(run.killed.total() for run in runs)
+    version = f"Kafka {watched.kafka.version}"
+    cell("many real traces", version, f"{checked.accepted} of {RUNS} runs, {killed} kills", f"{checked.steps:,} steps")
+    assert checked.rejected == [], "\n".join(line for each in checked.rejected for line in explained(each))
+    assert checked.accepted > 0.9 * RUNS
+    assert killed > RUNS / 2
+
+
+@pytest.mark.parametrize("bug", SHOWN)
+def test_real_runs_of_code_without_a_guard_are_rejected(watched, bug, cell):
+    runs = [record(watched, seed, main=partial(in_driver, bug)) for seed in range(5)]
+    checked = check_recordings(run.recording for run in runs)
+    name = f"{bug.replace('-', ' ')}, Kafka {watched.kafka.version}"
+    cell("seeded bugs on real brokers", name, "traces", f"{len(checked.rejected)} of {len(runs)} not allowed")
+    assert checked.rejected
