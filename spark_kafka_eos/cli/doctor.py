@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ import typer
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.findings import counted, errors, table
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
-from spark_kafka_eos.cli.terminal import Console, printable
+from spark_kafka_eos.cli.terminal import Console, Text, printable
 from spark_kafka_eos.doctor import archive, folders, gather, pythons, spark_home, start
 from spark_kafka_eos.doctor.facts import Interpreter, Silent, Spark
 from spark_kafka_eos.errors import ToolFailed
@@ -60,8 +60,9 @@ def doctor(
     environment = dict(os.environ)
     spark = gather.spark_of(environment)
     if undo:
-        archive.pack(_archive(spark))
-        Console(highlight=False).print(f"{_archive(spark)} is the ZIP again.")
+        packed = _archive(spark)
+        archive.pack(packed)
+        Console(stderr=True, highlight=False).print(f"{packed} is the ZIP again.")
         return
     settings = {**gather.settings_of(spark, environment), **given}
     if fix:
@@ -91,10 +92,18 @@ def doctor(
         print(json.dumps(to_json(findings), indent=1))
     else:
         console = Console(highlight=False)
-        console.print(table(findings))
+        console.print(table([replace(finding, action="") for finding in findings]))
+        for subjects, action in actions(findings):  # below the table, whose cells would break commands
+            console.print(Text(f"- {', '.join(subjects)}: {action}"), soft_wrap=True)
         console.print(f"{counted(findings)}: {_verdict(findings)}.")
     if errors(findings):
         raise typer.Exit(FAILED)
+
+
+def actions(findings: Sequence[Finding]) -> Iterator[tuple[list[str], str]]:
+    """What to do, each once, with the checks that need it."""
+    for action in dict.fromkeys(finding.action for finding in findings if finding.action):
+        yield [finding.subject for finding in findings if finding.action == action], action
 
 
 def to_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
@@ -185,4 +194,5 @@ def _unpack(zipped: Path, python: str, *, yes: bool) -> None:
             abort=True,
             err=True,
         )
-    archive.unpack(zipped, python)
+    folder = archive.unpack(zipped, python)
+    Console(stderr=True, highlight=False).print(f"{zipped} leads to {folder.name}. Back: kafka-eos doctor --undo")

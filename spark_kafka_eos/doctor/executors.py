@@ -46,12 +46,13 @@ def ask(master: str, settings: Mapping[str, str]) -> Answers:
     except Exception as error:
         raise ToolFailed(f"no Spark session on {master}: {_reason(error)}") from error
     try:
-        return _ask(session)
+        return answers_of(session)
     finally:
         session.stop()
 
 
-def _ask(session: SparkSession) -> Answers:
+def answers_of(session: SparkSession) -> Answers:
+    """What the executors of a session answer."""
     context = session.sparkContext
     tasks = 2 * max(context.defaultParallelism, executors(session))  # none of them is left out
     asked, report = questions(), self_report.report
