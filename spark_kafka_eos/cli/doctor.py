@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,11 +73,14 @@ def doctor(
     answers = _ask(spark, environment, settings)
     findings = [
         *spark_home.findings(spark, gather.java_of(environment), gather.installed_pyspark()),
+        *pythons.variables(environment, settings),
         *_of_pythons(answers, environment, settings),
     ]
     heard = {who: answer for who, answer in answers.items() if isinstance(answer, Interpreter)}
     if cluster:
-        findings += _of_executors(heard, master, settings)
+        there, found = _of_executors(master, settings)
+        findings += found
+        heard |= there
     findings += [*pythons.together(heard), *pythons.extras_together(heard)]
     findings += start.findings(heard, environment, launcher=_launcher())
     is_local = master.startswith("local")
@@ -84,15 +89,15 @@ def doctor(
         (folders.Kind.STAGING, staging_dir),
     ):
         if location is not None:
-            found = gather.folder_at(location)
-            findings += folders.findings(kind, found, user=gather.user(), is_local=is_local)
+            folder = gather.folder_at(location)
+            findings += folders.findings(kind, folder, user=gather.user(), is_local=is_local)
     if bootstrap_servers or properties or transactional_id or topic:
         findings += _of_brokers(bootstrap_servers, properties, transactional_id, topic)
     if as_json:
         print(json.dumps(to_json(findings), indent=1))
     else:
         console = Console(highlight=False)
-        console.print(table([replace(finding, action="") for finding in findings]))
+        console.print(table(findings, actions=False))
         for subjects, action in actions(findings):  # below the table, whose cells would break commands
             console.print(Text(f"- {', '.join(subjects)}: {action}"), soft_wrap=True)
         console.print(f"{counted(findings)}: {_verdict(findings)}.")
@@ -127,24 +132,22 @@ def _of_pythons(
     answers: Mapping[str, Interpreter | Silent], environment: Mapping[str, str], settings: Mapping[str, str]
 ) -> Iterator[Finding]:
     uses = pythons.commands(environment, settings)
-    cure = pythons.to_use(_launcher() or sys.executable, environment)
+    another = pythons.to_use(_launcher() or sys.executable, environment)
+    this = f"Run: {shlex.quote(sys.executable)} -m pip install spark-kafka-eos"
     for command, answer in answers.items():
-        yield from pythons.findings(
-            command, answer, uses=[use for use, named in uses.items() if named == command], cure=cure
-        )
+        is_this = isinstance(answer, Interpreter) and answer.executable == sys.executable
+        named_for = [use for use, named in uses.items() if named == command]
+        yield from pythons.findings(command, answer, uses=named_for, cure=this if is_this else another)
 
 
-def _of_executors(heard: dict[str, Interpreter], master: str, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Adds the executors' Pythons to `heard`."""
+def _of_executors(master: str, settings: Mapping[str, str]) -> tuple[Mapping[str, Interpreter], list[Finding]]:
+    """The executors' Pythons, by who they are, and what was found of them."""
     from spark_kafka_eos.doctor import executors
 
     answers = executors.ask(master, settings)
-    yield from executors.findings(answers)
-    for who, python in answers.pythons.items():
-        yield from pythons.findings(
-            who, python, cure="Install spark-kafka-eos for that Python there, or ship an environment with --archives"
-        )
-    heard |= answers.pythons
+    cure = "Install spark-kafka-eos for that Python there, or ship an environment with --archives"
+    found = [pythons.findings(who, python, cure=cure) for who, python in answers.pythons.items()]
+    return answers.pythons, [*executors.findings(answers), *chain.from_iterable(found)]
 
 
 def _of_brokers(

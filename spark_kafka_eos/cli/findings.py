@@ -12,12 +12,14 @@ from spark_kafka_eos.preflight.findings import Finding, Severity
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
 
-def table(findings: Sequence[Finding]) -> Table:
-    """One row per finding, in the order of the checks. A narrow terminal folds long names and cuts nothing."""
-    columns = ("", "check", "finding", "meaning and action")
+def table(findings: Sequence[Finding], *, actions: bool = True) -> Table:
+    """One row per finding, in the order of the checks. A narrow terminal folds long names and cuts nothing. Without
+    `actions`, it does not say what to do.
+    """
+    columns = ("", "check", "finding", "meaning and action" if actions else "meaning")
     shown = Table(*(Column(name, overflow="fold") for name in columns), show_lines=True)
     for finding in findings:
-        remarks = ". ".join(part for part in (finding.meaning, finding.action) if part)
+        remarks = ". ".join(part for part in (finding.meaning, actions and finding.action) if part)
         shown.add_row(
             Text(finding.severity, _STYLES[finding.severity]),
             Text(finding.subject),

@@ -84,6 +84,30 @@ def to_use(python: str, environment: Mapping[str, str]) -> str:
     return f"Run: {unset}export PYSPARK_PYTHON={shlex.quote(python)}"
 
 
+def variables(environment: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Finding]:
+    """What is set, but does not name the Python that the user expects. `settings` are Spark's."""
+    named = commands(environment, settings)
+    driver, workers = environment.get("PYSPARK_DRIVER_PYTHON"), environment.get("PYSPARK_PYTHON") or "python3"
+    if driver and driver != workers:
+        yield Finding(
+            severity=Severity.WARNING,
+            subject="PYSPARK_DRIVER_PYTHON",
+            found=driver,
+            meaning=f"Spark runs source and sink with it everywhere, also on executors, and not with {workers}",
+            action="Run: unset PYSPARK_DRIVER_PYTHON PYSPARK_DRIVER_PYTHON_OPTS",
+        )
+    for name in ("spark.pyspark.python", "spark.pyspark.driver.python"):
+        if settings.get(name, named[Use.FORMAT]) != named[Use.FORMAT]:
+            yield Finding(
+                severity=Severity.WARNING,
+                subject=name,
+                found=settings[name],
+                meaning=f"Data sources do not use this setting: Spark looks for format('kafka-eos') with "
+                f"{named[Use.FORMAT]}",
+                action=to_use(settings[name], environment),
+            )
+
+
 def findings(who: str, answer: Interpreter | Silent, *, uses: Sequence[str] = (), cure: str) -> Iterator[Finding]:
     """Whether one Python has all that it needs. `who` names it; `cure` says how to use one that does."""
     if isinstance(answer, Silent):

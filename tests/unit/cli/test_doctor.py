@@ -120,6 +120,12 @@ def test_jupyter_as_the_drivers_python_is_an_error_with_the_variables_to_unset(m
     assert error["action"] == f"Run: unset PYSPARK_DRIVER_PYTHON; export PYSPARK_PYTHON={LAUNCHER}"
 
 
+def test_a_package_that_this_python_lacks_is_to_be_installed_for_it(machine):
+    machine["python3"] = replace(BARE, executable=sys.executable)
+    (error,) = (each for each in json.loads(run("--json").stdout)["findings"] if each["severity"] == "error")
+    assert error["action"] == f"Run: {sys.executable} -m pip install spark-kafka-eos"
+
+
 def test_folders_are_looked_at_only_if_they_are_given(tmp_path):
     assert not any(subject.startswith(("checkpoint", "staging")) for subject in found())
     shown = found("--checkpoint-location", str(tmp_path / "c"), "--staging-dir", str(tmp_path / "s"))

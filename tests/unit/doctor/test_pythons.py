@@ -22,6 +22,7 @@ from spark_kafka_eos.doctor.pythons import (
     findings,
     to_use,
     together,
+    variables,
 )
 from spark_kafka_eos.preflight.findings import Severity
 from tests.pages import ROOT
@@ -85,6 +86,27 @@ def test_the_cure_unsets_the_variables_that_name_another_python():
     assert to_use("/a", environment) == (
         "Run: unset PYSPARK_DRIVER_PYTHON PYSPARK_DRIVER_PYTHON_OPTS; export PYSPARK_PYTHON=/a"
     )
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "subjects"),
+    [
+        ({}, {}, []),
+        ({"PYSPARK_PYTHON": "/a", "PYSPARK_DRIVER_PYTHON": "/a"}, {"spark.pyspark.python": "/a"}, []),
+        ({"PYSPARK_DRIVER_PYTHON": "python3"}, {}, []),
+        ({"PYSPARK_DRIVER_PYTHON": "jupyter"}, {}, ["PYSPARK_DRIVER_PYTHON"]),
+        ({"PYSPARK_PYTHON": "/a", "PYSPARK_DRIVER_PYTHON": "/b"}, {}, ["PYSPARK_DRIVER_PYTHON"]),
+        ({}, {"spark.pyspark.python": "/a"}, ["spark.pyspark.python"]),
+        ({"PYSPARK_PYTHON": "/a"}, {"spark.pyspark.driver.python": "/b"}, ["spark.pyspark.driver.python"]),
+    ],
+)
+def test_a_setting_that_data_sources_do_not_use_and_a_python_of_the_driver_only_are_warnings(
+    environment, settings, subjects
+):
+    found = list(variables(environment, settings))
+    assert [each.subject for each in found] == subjects
+    assert {each.severity for each in found} <= {Severity.WARNING}
+    assert all(each.action.startswith("Run: ") for each in found)
 
 
 # -- one Python
