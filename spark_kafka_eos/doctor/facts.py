@@ -26,7 +26,7 @@ def version_of(text: str) -> Version:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
+class Imported:
     """An imported module: its version (empty if it has none), its file, whether that is in a ZIP, whether Python finds
     bytecode for it. `error` says why it could not be imported.
     """
@@ -49,7 +49,7 @@ class Interpreter:
     version: Version
     host: str
     daemon: int
-    modules: Mapping[str, Module]
+    modules: Mapping[str, Imported]
     optional: frozenset[str] = frozenset()
 
 
@@ -61,7 +61,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Java:
+class JavaProgram:
     """The program, and the first number of its version (17; 8 of `1.8.0`)."""
 
     program: str
@@ -113,6 +113,6 @@ def interpreter(answer: Mapping[str, Any]) -> Interpreter:
         version=tuple(answer["version"]),
         host=answer["host"],
         daemon=answer["daemon"],
-        modules={name: Module(**found) for name, found in answer["modules"].items()},
+        modules={name: Imported(**found) for name, found in answer["modules"].items()},
         optional=frozenset(answer["optional"]),
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spark_kafka_eos.appending.files import LocalFiles, files_at
 from spark_kafka_eos.doctor import self_report
-from spark_kafka_eos.doctor.facts import Folder, Interpreter, Java, Remote, Silent, Spark, interpreter
+from spark_kafka_eos.doctor.facts import Folder, Interpreter, JavaProgram, Remote, Silent, Spark, interpreter
 from spark_kafka_eos.doctor.pythons import EXTRAS, MODULES
 from spark_kafka_eos.errors import KafkaEosError, ToolFailed
 from spark_kafka_eos.options.properties import entries
@@ -108,7 +108,7 @@ def installed_pyspark() -> str | None:
         return None
 
 
-def java_of(environment: Mapping[str, str]) -> Java | str:
+def java_of(environment: Mapping[str, str]) -> JavaProgram | str:
     """The Java that Spark would start, or why there is none."""
     home = environment.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else "java"
@@ -125,7 +125,7 @@ def java_of(environment: Mapping[str, str]) -> Java | str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{program} cannot be started: {getattr(error, 'strerror', None) or error}"
     if match := _RELEASE.search(done.stderr):
-        return Java(program=program, release=int(match[1]))
+        return JavaProgram(program=program, release=int(match[1]))
     return f"{program} does not tell its version (exit code {done.returncode})"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_kafka_eos.doctor.facts import Java, Spark, version_of
+from spark_kafka_eos.doctor.facts import JavaProgram, Spark, version_of
 from spark_kafka_eos.preflight.findings import Finding, Severity
 
 _OLDEST = (3, 5)
@@ -13,7 +13,7 @@ _WITH_FORMAT, _WITH_LIMITS = (4, 0), (4, 2)
 _OLDEST_JAVA, _OLDEST_JAVA_BEFORE_4 = 17, 8
 
 
-def findings(spark: Spark | None, java: Java | str, installed: str | None) -> Iterator[Finding]:
+def findings(spark: Spark | None, java: JavaProgram | str, installed: str | None) -> Iterator[Finding]:
     """`java` is why there is none, or what was found; `installed` the version of the PySpark that pip installed where
     this command runs, None if it is not.
     """
@@ -39,7 +39,7 @@ def _release(spark: Spark) -> Finding:
             severity=Severity.ERROR,
             subject=subject,
             found=found,
-            meaning="It has no jars/spark-core_*.jar, so this is no Spark",
+            meaning="It has no jars/spark-core_*.jar, so this folder has no Spark",
             action="Set SPARK_HOME to the folder that has bin/spark-submit and jars",
         )
     if version < _OLDEST:
@@ -83,7 +83,7 @@ def _installed(spark: Spark, installed: str) -> Finding:
     )
 
 
-def _java(java: Java | str, spark: Spark | None) -> Finding:
+def _java(java: JavaProgram | str, spark: Spark | None) -> Finding:
     before_4 = spark is not None and () < version_of(spark.version) < (4,)
     oldest = _OLDEST_JAVA_BEFORE_4 if before_4 else _OLDEST_JAVA
     action = f"Install Java {max(oldest, 17)}, and set JAVA_HOME to its folder"

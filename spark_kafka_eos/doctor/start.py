@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spark_kafka_eos.doctor.facts import Interpreter, Module
+from spark_kafka_eos.doctor.facts import Imported, Interpreter
 from spark_kafka_eos.doctor.pythons import CONNECTOR, PYSPARK, REQUIREMENTS, to_use
 from spark_kafka_eos.preflight.findings import Finding, Severity
 
@@ -64,7 +64,7 @@ def _packages(answers: Mapping[str, Interpreter]) -> Finding:
     )
 
 
-def _without_bytecode(python: Interpreter) -> dict[str, Module]:
+def _without_bytecode(python: Interpreter) -> dict[str, Imported]:
     modules = {name: python.modules[name] for name in (*REQUIREMENTS, CONNECTOR)}
     return {name: found for name, found in modules.items() if not found.bytecode and not found.error}
 

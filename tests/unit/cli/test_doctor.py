@@ -21,7 +21,7 @@ from spark_kafka_eos.cli import doctor
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.doctor import archive, brokers, executors, gather
 from spark_kafka_eos.doctor.executors import Answers
-from spark_kafka_eos.doctor.facts import Folder, Java, Module, Silent, Spark
+from spark_kafka_eos.doctor.facts import Folder, Imported, JavaProgram, Silent, Spark
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from tests.pages import ROOT
@@ -29,7 +29,7 @@ from tests.unit.doctor.test_archive import zipped
 from tests.unit.doctor.test_pythons import FIT
 
 LAUNCHER = "/opt/spark-kafka-eos/bin/kafka-eos-python"
-PYSPARK = Module(
+PYSPARK = Imported(
     version="4.3.0", file="/opt/spark/python/lib/pyspark.zip/pyspark/__init__.py", zipped=True, bytecode=False
 )
 BARE = replace(
@@ -37,11 +37,23 @@ BARE = replace(
     executable="/usr/bin/python3",
     modules={
         **FIT.modules,
-        "pyarrow": Module(error="not installed"),
-        "kafka-python": Module(error="not installed"),
+        "pyarrow": Imported(error="not installed"),
+        "kafka-python": Imported(error="not installed"),
         "pyspark": PYSPARK,
     },
 )
+
+
+class Recorder:
+    """A function that returns the same every time; `calls` are the arguments of each."""
+
+    def __init__(self, result: object) -> None:
+        self.calls: list[Any] = []
+        self._result = result
+
+    def __call__(self, *given: object) -> object:
+        self.calls.append(given)
+        return self._result
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +68,7 @@ def machine(monkeypatch, tmp_path) -> dict[str, Any]:
         gather, "spark_of", lambda _: Spark(home=Path("/opt/spark"), named_by="SPARK_HOME", version="4.3.0")
     )
     monkeypatch.setattr(gather, "settings_of", lambda *_: {})
-    monkeypatch.setattr(gather, "java_of", lambda _: Java(program="/opt/java/bin/java", release=17))
+    monkeypatch.setattr(gather, "java_of", lambda _: JavaProgram(program="/opt/java/bin/java", release=17))
     monkeypatch.setattr(gather, "installed_pyspark", lambda: None)
     monkeypatch.setattr(gather, "ask", lambda python, *_: answers.get(python, FIT))
     return answers
@@ -104,11 +116,11 @@ def test_what_to_do_is_below_the_table_once_and_in_one_line(machine, monkeypatch
 
 
 def test_each_python_that_spark_would_start_is_asked_once(machine, monkeypatch):
-    asked = []
-    monkeypatch.setattr(gather, "ask", lambda python, *_: asked.append(python) or FIT)
+    ask = Recorder(FIT)
+    monkeypatch.setattr(gather, "ask", ask)
     monkeypatch.setenv("PYSPARK_PYTHON", "/a")
     run("--conf", "spark.pyspark.driver.python=/b")
-    assert sorted(asked) == ["/a", "/b"]
+    assert sorted(python for python, *_ in ask.calls) == ["/a", "/b"]
 
 
 def test_jupyter_as_the_drivers_python_is_an_error_with_the_variables_to_unset(machine, monkeypatch):
@@ -142,26 +154,24 @@ def test_a_staging_directory_of_this_machine_is_an_error_with_a_master_of_a_clus
 
 
 def test_with_cluster_the_executors_are_asked_and_compared_with_the_drivers_python(monkeypatch):
-    asked = []
     pythons = {"executors on there": replace(BARE, version=(3, 12, 1))}
-    monkeypatch.setattr(
-        executors, "ask", lambda *given: asked.append(given) or Answers(pythons=pythons, answered=1, registered=1)
-    )
+    ask = Recorder(Answers(pythons=pythons, answered=1, registered=1))
+    monkeypatch.setattr(executors, "ask", ask)
     shown = found("--cluster", "--master", "spark://m:7077", "--conf", "spark.cores.max=2")
-    assert asked == [("spark://m:7077", {"spark.cores.max": "2"})]
+    assert ask.calls == [("spark://m:7077", {"spark.cores.max": "2"})]
     assert shown["executors"] == "ok"
     assert shown["packages of executors on there"] == "error"
     assert shown["versions of Python"] == "error"
 
 
 def test_brokers_are_asked_only_if_they_are_given_and_their_errors_are_not_findings(monkeypatch):
-    asked = []
     finding = Finding(severity=Severity.OK, subject="cluster", found="reachable")
-    monkeypatch.setattr(brokers, "findings", lambda client, query: asked.append((client, query)) or [finding])
+    ask = Recorder([finding])
+    monkeypatch.setattr(brokers, "findings", ask)
     assert "cluster" not in found()
     assert found("--bootstrap-servers", "b:1")["cluster"] == "ok"
     assert found("--bootstrap-servers", "b:1", "--transactional-id", "t", "--topic", "out")["cluster"] == "ok"
-    (first, nothing), (second, query) = asked
+    (first, nothing), (second, query) = ask.calls
     assert first.bootstrap_servers == second.bootstrap_servers == (("b", 1),)
     assert nothing is None
     assert (query.transactional_id, query.topic) == ("t", "out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def test_a_folder_that_cannot_be_written_is_told_with_the_way_that_needs_no_chan
     def refuse(**_: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(module.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(ToolFailed, match="Permission denied; nothing was changed") as caught:
         unpack(archive, sys.executable)
     assert "kafka-eos-python" in caught.value.action

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from spark_kafka_eos.doctor import gather
-from spark_kafka_eos.doctor.facts import Folder, Interpreter, Java, Remote, Silent, Spark
+from spark_kafka_eos.doctor.facts import Folder, Interpreter, JavaProgram, Remote, Silent, Spark
 from spark_kafka_eos.doctor.pythons import CONNECTOR, PYSPARK, REQUIREMENTS, findings
 from spark_kafka_eos.preflight.findings import Severity
 from tests.pages import ROOT
@@ -137,8 +137,8 @@ def test_the_settings_are_those_of_spark_conf_dir_else_of_spark_home(spark, tmp_
 )
 def test_java_is_that_of_java_home_and_1_8_is_8(tmp_path, said, release):
     java = program(tmp_path / "bin" / "java", f"echo '{said}' >&2")
-    assert gather.java_of({"JAVA_HOME": str(tmp_path)}) == Java(program=java, release=release)
-    assert gather.java_of({"PATH": str(tmp_path / "bin")}) == Java(program="java", release=release)
+    assert gather.java_of({"JAVA_HOME": str(tmp_path)}) == JavaProgram(program=java, release=release)
+    assert gather.java_of({"PATH": str(tmp_path / "bin")}) == JavaProgram(program="java", release=release)
 
 
 def test_without_java_or_its_version_that_is_told(tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from packaging.requirements import Requirement
 
-from spark_kafka_eos.doctor.facts import Interpreter, Module, Silent, version_of
+from spark_kafka_eos.doctor.facts import Imported, Interpreter, Silent, version_of
 from spark_kafka_eos.doctor.pythons import (
     CONNECTOR,
     EXTRAS,
@@ -43,12 +43,12 @@ FIT = Interpreter(
     version=(3, 11, 7),
     host="here",
     daemon=1,
-    modules={name: Module(version=version, file=f"/site/{name}/__init__.py") for name, version in VERSIONS.items()},
+    modules={name: Imported(version=version, file=f"/site/{name}/__init__.py") for name, version in VERSIONS.items()},
 )
 CURE = "Run: export PYSPARK_PYTHON=/env/bin/python"
 
 
-def having(**modules: Module) -> Interpreter:
+def having(**modules: Imported) -> Interpreter:
     """A fit Python, but for these modules, by distribution with `_` for `-`."""
     return replace(FIT, modules={**FIT.modules, **{name.replace("_", "-"): found for name, found in modules.items()}})
 
@@ -129,16 +129,16 @@ def test_a_program_that_is_not_python_is_an_error_and_nothing_else_is_said_of_it
 
 def test_packages_that_are_missing_or_broken_are_named_in_one_error():
     python = having(
-        pyarrow=Module(error="not installed"),
-        numpy=Module(error="ImportError: libopenblas.so"),
-        pyspark_kafka_eos=Module(error="ImportError: format('kafka-eos') runs on …"),
+        pyarrow=Imported(error="not installed"),
+        numpy=Imported(error="ImportError: libopenblas.so"),
+        pyspark_kafka_eos=Imported(error="ImportError: format('kafka-eos') runs on …"),
     )
     said = "lacks numpy (ImportError: libopenblas.so), pyarrow (not installed)"
     assert wrong(python) == [(Severity.ERROR, "packages of python3", said, CURE)]
 
 
 def test_the_missing_connector_is_an_error():
-    python = having(spark_kafka_eos=Module(error="not installed"))
+    python = having(spark_kafka_eos=Imported(error="not installed"))
     assert wrong(python) == [(Severity.ERROR, "packages of python3", "lacks spark-kafka-eos (not installed)", CURE)]
 
 
@@ -154,7 +154,7 @@ def test_the_missing_connector_is_an_error():
 def test_a_package_below_the_lowest_version_is_an_error_and_one_above_the_highest_a_warning(
     package, version, severity, supported
 ):
-    python = replace(FIT, modules={**FIT.modules, package: Module(version=version)})
+    python = replace(FIT, modules={**FIT.modules, package: Imported(version=version)})
     (found,) = (each for each in findings("python3", python, cure=CURE) if each.severity != Severity.OK)
     assert (found.severity, found.found) == (severity, f"has {package} {version}")
     assert found.meaning == f"Supported: {supported}"
@@ -163,7 +163,7 @@ def test_a_package_below_the_lowest_version_is_an_error_and_one_above_the_highes
 
 @pytest.mark.parametrize(("package", "version"), [("kafka-python", "3.0.12"), ("pandas", "2.9"), ("numpy", "")])
 def test_versions_at_the_bounds_and_an_unknown_one_are_no_finding(package, version):
-    assert wrong(replace(FIT, modules={**FIT.modules, package: Module(version=version)})) == []
+    assert wrong(replace(FIT, modules={**FIT.modules, package: Imported(version=version)})) == []
 
 
 @pytest.mark.parametrize(("version", "severities"), [((3, 10, 14), [Severity.ERROR]), ((3, 11, 0), [])])
@@ -172,21 +172,21 @@ def test_a_python_before_3_11_is_an_error(version, severities):
 
 
 def test_without_pyspark_the_format_is_not_a_second_error():
-    python = having(pyspark=Module(error="not installed"), pyspark_kafka_eos=Module(error="ImportError: …"))
+    python = having(pyspark=Imported(error="not installed"), pyspark_kafka_eos=Imported(error="ImportError: …"))
     ((severity, subject, found, _),) = wrong(python)
     assert (severity, subject, found) == (Severity.ERROR, "PySpark of python3", "not installed")
 
 
 def test_a_pyspark_before_3_5_is_an_error_and_one_before_4_lacks_the_format_only():
-    lacks = Module(error="ImportError: format('kafka-eos') needs PySpark 4.0 or later, but this is 3.5.8")
-    assert (Severity.ERROR, "PySpark of python3", "3.4.4", CURE) in wrong(having(pyspark=Module(version="3.4.4")))
-    ((severity, subject, _, action),) = wrong(having(pyspark=Module(version="3.5.8"), pyspark_kafka_eos=lacks))
+    lacks = Imported(error="ImportError: format('kafka-eos') needs PySpark 4.0 or later, but this is 3.5.8")
+    assert (Severity.ERROR, "PySpark of python3", "3.4.4", CURE) in wrong(having(pyspark=Imported(version="3.4.4")))
+    ((severity, subject, _, action),) = wrong(having(pyspark=Imported(version="3.5.8"), pyspark_kafka_eos=lacks))
     assert (severity, subject) == (Severity.WARNING, "format('kafka-eos') in python3")
     assert action.startswith("Use TransactionalWriter")
 
 
 def test_a_format_that_cannot_be_imported_although_everything_is_there_is_an_error():
-    python = having(pyspark_kafka_eos=Module(error="SyntaxError: invalid syntax"))
+    python = having(pyspark_kafka_eos=Imported(error="SyntaxError: invalid syntax"))
     assert wrong(python) == [(Severity.ERROR, "format('kafka-eos') in python3", "SyntaxError: invalid syntax", CURE)]
 
 
@@ -208,7 +208,7 @@ def test_pythons_alike_agree_whatever_their_patch_release():
 
 def test_another_minor_version_of_python_another_connector_and_another_pyspark_are_errors():
     other = replace(
-        having(spark_kafka_eos=Module(version="0.1.0"), pyspark=Module(version="4.2.0")), version=(3, 12, 1)
+        having(spark_kafka_eos=Imported(version="0.1.0"), pyspark=Imported(version="4.2.0")), version=(3, 12, 1)
     )
     found = list(together({"/a": FIT, "/b": other, "/c": FIT}))
     assert {each.severity for each in found} == {Severity.ERROR}
@@ -221,7 +221,8 @@ def test_another_minor_version_of_python_another_connector_and_another_pyspark_a
 
 def test_a_connector_that_is_missing_in_one_is_not_compared():
     found = {
-        each.subject: each.severity for each in together({"/a": FIT, "/b": having(spark_kafka_eos=Module(error="no"))})
+        each.subject: each.severity
+        for each in together({"/a": FIT, "/b": having(spark_kafka_eos=Imported(error="no"))})
     }
     assert found["versions of spark-kafka-eos"] is Severity.OK
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos.doctor.facts import Java, Spark
+from spark_kafka_eos.doctor.facts import JavaProgram, Spark
 from spark_kafka_eos.doctor.spark_home import findings
 from spark_kafka_eos.preflight.findings import Severity
 
-JAVA = Java(program="java", release=17)
+JAVA = JavaProgram(program="java", release=17)
 
 
 def spark(version: str) -> Spark:
@@ -70,7 +70,7 @@ def test_the_installed_pyspark_must_be_of_sparks_minor_release(installed, severi
     ],
 )
 def test_spark_4_needs_java_17_and_spark_3_java_8(version, release, severity):
-    assert severities(spark(version), Java(program="java", release=release), None)["Java"] is severity
+    assert severities(spark(version), JavaProgram(program="java", release=release), None)["Java"] is severity
 
 
 def test_without_java_its_absence_is_the_finding():

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_kafka_eos.doctor.facts import Interpreter, Module
+from spark_kafka_eos.doctor.facts import Imported, Interpreter
 from spark_kafka_eos.doctor.pythons import PYSPARK
 from spark_kafka_eos.doctor.start import findings
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from tests.unit.doctor.test_pythons import FIT
 
 LAUNCHER = "/env/bin/kafka-eos-python"
-ZIPPED = Module(version="4.3.0", file="/spark/pyspark.zip/pyspark/__init__.py", zipped=True, bytecode=False)
+ZIPPED = Imported(version="4.3.0", file="/spark/pyspark.zip/pyspark/__init__.py", zipped=True, bytecode=False)
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 
 
-def with_pyspark(module: Module) -> Interpreter:
+def with_pyspark(module: Imported) -> Interpreter:
     return replace(FIT, modules={**FIT.modules, PYSPARK: module})
 
 
@@ -43,13 +43,13 @@ def test_only_the_unpacking_is_offered_where_the_launcher_is_used_already_or_is_
 
 
 def test_a_zip_with_bytecode_and_a_folder_are_right():
-    for module in (replace(ZIPPED, bytecode=True), replace(ZIPPED, zipped=False), Module(error="not installed")):
+    for module in (replace(ZIPPED, bytecode=True), replace(ZIPPED, zipped=False), Imported(error="not installed")):
         assert found({"python3": with_pyspark(module)}, ONE_THREAD, LAUNCHER)[0].severity is Severity.OK
 
 
 def test_packages_without_bytecode_are_named_with_the_command_that_compiles_them():
-    numpy = Module(version="2.4.6", file="/site/numpy/__init__.py", bytecode=False)
-    pandas = Module(version="2.3.3", file="/site/pandas/__init__.py", bytecode=False)
+    numpy = Imported(version="2.4.6", file="/site/numpy/__init__.py", bytecode=False)
+    pandas = Imported(version="2.3.3", file="/site/pandas/__init__.py", bytecode=False)
     python = replace(FIT, modules={**FIT.modules, "numpy": numpy, "pandas": pandas})
     second = found({"python3": python, "executors on here": python}, ONE_THREAD, None)[1]
     assert second.severity is Severity.WARNING
@@ -58,7 +58,7 @@ def test_packages_without_bytecode_are_named_with_the_command_that_compiles_them
 
 
 def test_a_package_that_is_missing_is_not_one_without_bytecode():
-    python = replace(FIT, modules={**FIT.modules, "numpy": Module(bytecode=False, error="not installed")})
+    python = replace(FIT, modules={**FIT.modules, "numpy": Imported(bytecode=False, error="not installed")})
     assert found({"python3": python}, ONE_THREAD, None)[1].severity is Severity.OK
 
 
