@@ -70,27 +70,14 @@ def doctor(
     if fix:
         _unpack(_archive(spark), pythons.commands(environment, settings)[pythons.Use.FUNCTIONS], yes=yes)
     master = master or settings.get("spark.master") or "local[*]"
-    answers = _ask(spark, environment, settings)
-    findings = [
-        *spark_home.findings(spark, gather.java_of(environment), gather.installed_pyspark()),
-        *pythons.variables(environment, settings),
-        *_of_pythons(answers, environment, settings),
-    ]
-    heard = {who: answer for who, answer in answers.items() if isinstance(answer, Interpreter)}
-    if cluster:
-        there, found = _of_executors(master, settings)
-        findings += found
-        heard |= there
-    findings += [*pythons.together(heard), *pythons.extras_together(heard)]
-    findings += start.findings(heard, environment, launcher=_launcher())
-    is_local = master.startswith("local")
+    findings = _of_machine(spark, environment, settings, master if cluster else None)
     for kind, location in (
         (folders.Kind.CHECKPOINT, checkpoint_location),
         (folders.Kind.STAGING, staging_dir),
     ):
         if location is not None:
             folder = gather.folder_at(location)
-            findings += folders.findings(kind, folder, user=gather.user(), is_local=is_local)
+            findings += folders.findings(kind, folder, user=gather.user(), is_local=master.startswith("local"))
     if bootstrap_servers or properties or transactional_id or topic:
         findings += _of_brokers(bootstrap_servers, properties, transactional_id, topic)
     if as_json:
@@ -120,12 +107,28 @@ def _verdict(findings: Sequence[Finding]) -> str:
     return "not ready" if errors(findings) else "ready"
 
 
-def _ask(
-    spark: Spark | None, environment: Mapping[str, str], settings: Mapping[str, str]
-) -> dict[str, Interpreter | Silent]:
-    """What each Python that Spark would start says, by the command that starts it."""
-    commands = pythons.commands(environment, settings).values()
-    return {command: gather.ask(command, spark, environment) for command in dict.fromkeys(commands)}
+def _of_machine(
+    spark: Spark | None, environment: Mapping[str, str], settings: Mapping[str, str], master: str | None
+) -> list[Finding]:
+    """What was found of Spark, Java and the Pythons; with a master, also of its executors' Pythons."""
+    commands = dict.fromkeys(pythons.commands(environment, settings).values())
+    answers = {command: gather.ask(command, spark, environment) for command in commands}
+    findings = [
+        *spark_home.findings(spark, gather.java_of(environment), gather.installed_pyspark()),
+        *pythons.variables(environment, settings),
+        *_of_pythons(answers, environment, settings),
+    ]
+    heard = {who: answer for who, answer in answers.items() if isinstance(answer, Interpreter)}
+    if master is not None:
+        there, found = _of_executors(master, settings)
+        findings += found
+        heard |= there
+    return [
+        *findings,
+        *pythons.together(heard),
+        *pythons.extras_together(heard),
+        *start.findings(heard, environment, launcher=_launcher()),
+    ]
 
 
 def _of_pythons(

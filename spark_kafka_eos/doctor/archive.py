@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import zipfile
 from pathlib import Path
+from stat import S_IMODE
 
 from spark_kafka_eos.errors import ToolFailed
 
@@ -62,7 +63,6 @@ def _fill(folder: Path, archive: Path, python: str) -> None:
     shutil.copy2(archive, folder / _PACKED)
     with zipfile.ZipFile(folder / _PACKED) as opened:
         opened.extractall(folder)
-    folder.chmod(archive.parent.stat().st_mode)  # a temporary folder is private
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONPYCACHEPREFIX")}
     try:
         done = subprocess.run(
@@ -81,7 +81,15 @@ def _fill(folder: Path, archive: Path, python: str) -> None:
         raise ToolFailed(
             f"{python} cannot compile PySpark: {said[-1] if said else done.returncode}; nothing was changed"
         )
+    _share(folder, archive)
     os.sync()  # the link must not outlast what it leads to if the machine fails
+
+
+def _share(folder: Path, archive: Path) -> None:
+    """Let everybody read the folder who can read the ZIP: a temporary folder is private, and a umask may be."""
+    directories, files = (S_IMODE(path.stat().st_mode) for path in (archive.parent, archive))
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(directories if path.is_dir() else files)
 
 
 def _link(archive: Path, target: str) -> None:

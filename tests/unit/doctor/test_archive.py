@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -46,9 +48,21 @@ def test_unpacked_the_same_name_leads_to_the_same_modules_with_bytecode(archive)
     file, version, cached = imported(archive)
     assert (file, version) == (f"{archive}/pyspark/version.py", "4.3.0")
     assert Path(cached).exists()
-    assert folder.stat().st_mode == archive.parent.stat().st_mode, "others run Spark, too"
     assert not can_be_unpacked(archive)
     assert [path.name for path in archive.parent.iterdir() if path.name.endswith(".link")] == []
+
+
+def test_who_may_read_the_zip_may_read_the_folder_whatever_the_umask(archive):
+    archive.chmod(0o644)
+    archive.parent.chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        folder = unpack(archive, sys.executable)
+    finally:
+        os.umask(before)
+    modes = {path.is_dir(): stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+    assert modes == {True: 0o755, False: 0o644}
+    assert list(folder.rglob("*.pyc"))
 
 
 def test_packed_again_it_is_the_same_file_and_nothing_else_is_left(archive):
