@@ -11,6 +11,7 @@ PROGRAM = Path(sys.executable).with_name("kafka-eos")
 NOWHERE = ["--bootstrap-servers", "localhost:1"]
 FAILS = {  # a use of each command that needs no extra, and that ends with a short error
     "dead-letters": (3, ["count", "orders-dead", *NOWHERE]),
+    "doctor": (3, ["--undo"]),
     "explain": (2, ["nothing"]),
     "preflight": (3, [*NOWHERE, "--transactional-id", "orders", "--option", "topic=orders"]),
     "query": (3, ["list", *NOWHERE]),

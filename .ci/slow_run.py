@@ -78,6 +78,7 @@ PARTS = {
     "registry": ["tests/unit/registry/test_fuzzed_schemas.py"],
     "clusters": [
         "tests/spark/test_databricks.py",
+        "tests/spark/test_doctor.py",
         "tests/spark/test_other_python.py",
         "tests/spark/test_standalone_cluster.py",
         "tests/spark/test_tokens.py",

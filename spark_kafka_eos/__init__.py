@@ -8,6 +8,7 @@ File map, a package for each concept; imports point down only (`lint-imports` ch
     cli/        the command line `kafka-eos`
     demo/       `kafka-eos demo`, its job and its data
     testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill
+    doctor/     what a machine, its Spark and its Python workers lack
     registry/   values whose schemas are in a schema registry, as columns of Spark
     replay/     sends dead letters back
     verify/     the checker: was an output written exactly once?

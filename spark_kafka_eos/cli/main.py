@@ -60,6 +60,7 @@ COMMANDS = {
             purpose="See a job survive crashes.",
         ),
     ),
+    "doctor": Command(module="doctor", name="doctor"),
     "exporter": Command(
         module="exporter",
         name="exporter",

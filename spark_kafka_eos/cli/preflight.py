@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.table import Column, Table
 
 from spark_kafka_eos.appending.staging import staging_of
 from spark_kafka_eos.cli import acls
 from spark_kafka_eos.cli.errors import FAILED
+from spark_kafka_eos.cli.findings import counted, errors, table
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
     Properties,
@@ -22,15 +22,13 @@ from spark_kafka_eos.cli.query_options import (
     client_of,
     parse_options,
 )
-from spark_kafka_eos.cli.terminal import Console, Text
+from spark_kafka_eos.cli.terminal import Console
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
-from spark_kafka_eos.preflight.findings import Finding, Severity
+from spark_kafka_eos.preflight.findings import Finding
 from spark_kafka_eos.preflight.loop import loop
 from spark_kafka_eos.preflight.probe import probe as send_probe
 from spark_kafka_eos.preflight.run import examine, examine_source, examine_staging, service_of
 from spark_kafka_eos.protocol.cluster import Cluster
-
-_STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
 
 def preflight(
@@ -97,7 +95,7 @@ def preflight(
     findings = check(options, sources, elsewhere)
     if options.staging_dir is not None:
         findings.append(examine_staging(staging_of(options, options.staging_dir)))
-    if probe and not _errors(findings):
+    if probe and not errors(findings):
         findings.append(_probe(options, sources if elsewhere is None else []))
     if as_json:
         print(json.dumps(to_json(findings), indent=1))
@@ -105,7 +103,7 @@ def preflight(
         console = Console(highlight=False)
         console.print(table(findings))
         console.print(summary(findings))
-    if _errors(findings):
+    if errors(findings):
         raise typer.Exit(FAILED)
 
 
@@ -127,26 +125,9 @@ def _probe(options: SinkOptions, sources: Sequence[str]) -> Finding:
     return send_probe(options, sources, service)
 
 
-def table(findings: Sequence[Finding]) -> Table:
-    """One row per finding, in the order of the checks. A narrow terminal folds long names and cuts nothing."""
-    columns = ("", "check", "finding", "meaning and action")
-    shown = Table(*(Column(name, overflow="fold") for name in columns), show_lines=True)
-    for finding in findings:
-        remarks = ". ".join(part for part in (finding.meaning, finding.action) if part)
-        shown.add_row(
-            Text(finding.severity, _STYLES[finding.severity]),
-            Text(finding.subject),
-            Text(finding.found),
-            Text(f"{remarks}." if remarks else ""),
-        )
-    return shown
-
-
 def summary(findings: Sequence[Finding]) -> str:
     """The numbers of errors and warnings, in a sentence."""
-    errors, warnings = _errors(findings), sum(finding.severity is Severity.WARNING for finding in findings)
-    said = f"{errors} error{'' if errors == 1 else 's'}, {warnings} warning{'' if warnings == 1 else 's'}"
-    return f"{said}: the query {_verdict(findings)}."
+    return f"{counted(findings)}: the query {_verdict(findings)}."
 
 
 def to_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
@@ -155,8 +136,4 @@ def to_json(findings: Sequence[Finding]) -> Mapping[str, Any]:
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
-    return "would not start" if _errors(findings) else "would start"
-
-
-def _errors(findings: Sequence[Finding]) -> int:
-    return sum(finding.severity is Severity.ERROR for finding in findings)
+    return "would not start" if errors(findings) else "would start"

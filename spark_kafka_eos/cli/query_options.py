@@ -76,14 +76,12 @@ def client_of(flag: str, bootstrap_servers: str | None, properties: Path | None)
         return source_options({**given.values, "subscribe": "any"}).client
 
 
-def parse_options(texts: Sequence[str]) -> Mapping[str, str]:
-    """Parse `NAME=VALUE` texts as options. Raises typer.BadParameter for anything else."""
+def parse_options(texts: Sequence[str], flag: str = "--option", example: str = "topic=orders") -> Mapping[str, str]:
+    """Parse `NAME=VALUE` texts as options, given by `flag`. Raises typer.BadParameter for anything else."""
     pairs = {text: text.partition("=") for text in texts}
     for text, (name, equals, _) in pairs.items():
         if not (name and equals):
-            raise typer.BadParameter(
-                f"{text!r} is not NAME=VALUE. For example: --option topic=orders", param_hint="--option"
-            )
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE. For example: {flag} {example}", param_hint=flag)
     return {name: value for name, _, value in pairs.values()}
 
 

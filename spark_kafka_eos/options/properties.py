@@ -18,12 +18,14 @@ def from_properties(path: str | PathLike[str]) -> dict[str, str]:
     `:` or a space between name and value, `#` and `!` comments, backslash for escapes and line continuations. Raises
     OSError.
     """
-    properties: dict[str, str] = {}
-    for line in _logical_lines(Path(path).read_text(encoding="utf-8")):
-        if match := _KEY.fullmatch(line):
-            name = _unescape(match["key"])
-            properties[name if name.startswith("kafka.") else f"kafka.{name}"] = _unescape(match["value"])
-    return properties
+    return {name if name.startswith("kafka.") else f"kafka.{name}": value for name, value in entries(path).items()}
+
+
+def entries(path: str | PathLike[str]) -> dict[str, str]:
+    """The entries of a Java .properties file, under their own names. Raises OSError."""
+    lines = _logical_lines(Path(path).read_text(encoding="utf-8"))
+    found = [match for line in lines if (match := _KEY.fullmatch(line))]
+    return {_unescape(match["key"]): _unescape(match["value"]) for match in found}
 
 
 def _logical_lines(text: str) -> list[str]:

@@ -53,7 +53,7 @@ def require_packages(find: Callable[[str], object] = find_spec) -> None:
         raise ImportError(
             f"format('kafka-eos') runs on {sys.executable}, which lacks {', '.join(missing)}: install spark-kafka-eos "
             "with pip for that Python, or set the environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to "
-            "the Python that has it, before Spark starts."
+            "the Python that has it, before Spark starts. 'kafka-eos doctor' shows which Python Spark uses."
         )
 
 

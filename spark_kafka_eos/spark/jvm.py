@@ -77,6 +77,12 @@ def parallelism(session: SparkSession) -> int:
     return int(session.sparkContext.defaultParallelism) if is_classic(session) else 1
 
 
+def executors(session: SparkSession) -> int:
+    """How many executors have registered, at least 1: in `local[…]` mode the driver is one. For a classic session."""
+    known: int = session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()  # the driver, too
+    return max(1, known - 1)
+
+
 class RunningQuery:
     """The streaming query whose foreachBatch function is running."""
 

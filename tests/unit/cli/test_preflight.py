@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from spark_kafka_eos.cli.findings import table
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.cli.preflight import summary, table
+from spark_kafka_eos.cli.preflight import summary
 from spark_kafka_eos.cli.query_options import parse_options
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.preflight.findings import Finding, Severity
