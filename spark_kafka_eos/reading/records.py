@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
-from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.fetching.visibility import Marker, visible
 from spark_kafka_eos.model import OffsetRange, TopicPartition
@@ -98,6 +98,7 @@ def _fetch(
         max_partition_fetch_bytes=options.max_partition_fetch_bytes,
         fetch_max_wait_ms=options.fetch_max_wait_ms,
         rack=_rack(options.client_rack),
+        learned=learned_of(cluster),
     )
     left = {wanted.partition: wanted for wanted in ranges}
     stopped_at: list[OffsetRange] = []

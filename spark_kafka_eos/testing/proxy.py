@@ -14,6 +14,7 @@ Not obvious:
 - If the broker closes its connection or accepts none, the proxy closes the client's.
 - If a broker advertises the address of a `relay`, all brokers connect to it through the relay too. So rules can apply
   to WriteTxnMarkers, which ends a transaction.
+- `limit` makes the links slow: what brokers answer is passed on at this speed, and a cut loses what has not yet come.
 - Plaintext and SASL_PLAINTEXT only: the proxy cannot read encrypted requests.
 """
 
@@ -24,6 +25,7 @@ import logging
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -53,6 +55,8 @@ _log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _CONNECT_MS = 5_000
+_PIECES_PER_SECOND = 50
+_CATCHES_UP_S = 0.05  # after a sleep that took too long
 _APPLIED_FIRST = (Action.DROP_RESPONSE, Action.CUT_RESPONSE, Action.DUPLICATE, Action.ERROR_AFTER)
 
 
@@ -123,6 +127,25 @@ class Fault:
                 raise ToolFailed(f"the rule {self.rule} has not {otherwise} within {timeout:g} s: {self!r}")
 
 
+class _SlowLink:
+    """Lets this many bytes pass per second, of all who use it, in turns."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._speed = bytes_per_second
+        self._piece = max(1, int(bytes_per_second / _PIECES_PER_SECOND))
+        self._lock = threading.Lock()
+        self._free_at = time.monotonic()
+
+    def send(self, to: socket.socket, data: memoryview) -> None:
+        while data:
+            piece, data = data[: self._piece], data[self._piece :]
+            with self._lock:
+                self._free_at = max(self._free_at, time.monotonic() - _CATCHES_UP_S) + len(piece) / self._speed
+                passed = self._free_at
+            time.sleep(max(0.0, passed - time.monotonic()))
+            to.sendall(piece)
+
+
 class Proxy:
     """Listeners for every broker of the cluster at `bootstrap` (plaintext), and rules for the requests of its clients.
 
@@ -147,6 +170,7 @@ class Proxy:
         self._faults: list[Fault] = []
         self._listeners: dict[int, _Listener] = {}
         self._links: set[_Link] = set()
+        self._slow: dict[int | None, _SlowLink] = {}
         self._closed = False
         for rule in rules:
             self.add(rule)
@@ -194,6 +218,13 @@ class Proxy:
         with self._lock:
             listener = self._listeners[node] = _Listener(self._accepted, node, port)
             listener.upstream = _LOOPBACK, to
+
+    def limit(self, bytes_per_second: float, *, node: int | None = None) -> None:
+        """From now on, pass on what the broker `node` answers at this speed, in all connections together; without
+        `node`, what all other brokers answer together. Connections that are open keep their speed.
+        """
+        with self._lock:
+            self._slow[node] = _SlowLink(bytes_per_second)
 
     def cut(self) -> None:
         """Close every connection, including requests in flight; accept new connections."""
@@ -262,7 +293,8 @@ class Proxy:
             if self._closed:
                 client.close()
             else:
-                self._links.add(_Link(self, client, node, upstream))
+                slow = self._slow.get(node, self._slow.get(None))
+                self._links.add(_Link(self, client, node, upstream, slow))
 
     def ended(self, link: _Link) -> None:
         """Forget a closed connection."""
@@ -304,13 +336,17 @@ class _PassedRequest:
 class _Link:
     """A client's connection and the matching connection to the broker: one thread for requests, one for responses."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket, node: int, upstream: tuple[str, int]) -> None:
+    def __init__(
+        self, proxy: Proxy, client: socket.socket, node: int, upstream: tuple[str, int], slow: _SlowLink | None
+    ) -> None:
         self._proxy, self._client, self._node, self._where = proxy, client, node, upstream
         self._upstream: socket.socket | None = None
         self._pending: deque[_PassedRequest] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._requests_lost = self._responses_lost = False  # the connection is dead in that direction
+        self._slow = slow
+        self._delivering = False
         self._thread = _started(self._serve, f"proxy-{node}-requests")
 
     def close(self) -> None:
@@ -337,7 +373,7 @@ class _Link:
             while (frame := _receive(self._client)) is not None:
                 self._take_request(frame)
             with self._changed:  # the client has closed its connection; its requests are still processed
-                self._changed.wait_for(lambda: self._closed or not self._pending)
+                self._changed.wait_for(lambda: self._closed or not (self._pending or self._delivering))
         except OSError:
             pass  # the broker does not accept connections, or one end or a rule closed the connection
         except KafkaEosError as error:
@@ -368,7 +404,7 @@ class _Link:
                 pending.answer = error_response(request, frame, fault.rule.code)
                 with self._changed:
                     self._pending.append(pending)
-                    self._deliver()
+                self._deliver()
                 return
             case Action.DELAY | Action.HOLD if fault:
                 fault.pause()
@@ -412,7 +448,7 @@ class _Link:
                 raise ConnectionAbortedError("a rule")
         with self._changed:
             pending.answer = answer
-            self._deliver()
+        self._deliver()
 
     def _repeat(self, frame: bytearray) -> None:
         """Send a request again, on a new connection, and wait for the response."""
@@ -421,15 +457,26 @@ class _Link:
             _receive(again)
 
     def _deliver(self) -> None:
-        """Send the responses that are next in order; the caller holds the lock."""
-        while self._pending and (answer := self._pending[0].answer) is not None:
-            self._pending.popleft()
-            if not self._responses_lost:
-                try:
-                    _send(self._client, answer)
-                except OSError:
-                    self._responses_lost = True  # the client has closed its connection
-        self._changed.notify_all()
+        """Send the responses that are next in order, unless the other thread does: then it sends these, too."""
+        while (answer := self._next_answer()) is not None:
+            try:
+                _send(self._client, answer, self._slow)
+            except OSError:
+                self._responses_lost = True  # the client has closed its connection
+            finally:
+                with self._changed:
+                    self._delivering = False
+                    self._changed.notify_all()
+
+    def _next_answer(self) -> bytes | bytearray | None:
+        with self._changed:
+            while not self._delivering and self._pending and (answer := self._pending[0].answer) is not None:
+                self._pending.popleft()
+                if not self._responses_lost:
+                    self._delivering = True
+                    return answer
+            self._changed.notify_all()
+        return None
 
 
 def _dial(where: tuple[str, int]) -> socket.socket:
@@ -439,8 +486,12 @@ def _dial(where: tuple[str, int]) -> socket.socket:
     return upstream
 
 
-def _send(to: socket.socket, frame: bytes | bytearray) -> None:
-    to.sendall(struct.pack(">i", len(frame)) + frame)
+def _send(to: socket.socket, frame: bytes | bytearray, through: _SlowLink | None = None) -> None:
+    data = struct.pack(">i", len(frame)) + frame
+    if through is None:
+        to.sendall(data)
+    else:
+        through.send(to, memoryview(data))
 
 
 def _receive(source: socket.socket) -> bytearray | None:
