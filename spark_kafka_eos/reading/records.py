@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
 from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import Marker, visible
+from spark_kafka_eos.fetching.visibility import Rows, visible
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.protocol import offsets
@@ -26,7 +27,8 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.columns import ColumnType, source_columns
 from spark_kafka_eos.reading.planning import remaining
 from spark_kafka_eos.wire.columns import from_numpy, from_offsets, to_numpy
-from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.control import aborts
+from spark_kafka_eos.wire.decode import decode_in_parts
 from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.headers import HEADERS
 
@@ -156,10 +158,10 @@ def _rows(
     try:
         headers = header_table(fetched.buffer, fetched.batches)
 
-        def marker(number: int) -> Marker:
-            return control_marker(fetched.buffer, fetched.batches[number], check_crcs=options.check_crcs)
+        def abort_markers(rows: Rows) -> NDArray[np.bool_]:
+            return aborts(fetched.buffer, headers[rows], check_crcs=options.check_crcs)
 
-        shown = visible(headers, fetched.aborted, marker, options.isolation_level)
+        shown = visible(headers, fetched.aborted, abort_markers, options.isolation_level)
         if tally is not None:
             tally.count(fetched.partition, headers, shown)
         # In parts: a compressed response of a few megabytes may contain gigabytes.
