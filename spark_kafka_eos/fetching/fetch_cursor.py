@@ -21,7 +21,10 @@ from spark_kafka_eos.protocol.backoff import Budget
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 
 _LEADER_NOT_AVAILABLE = 5
-_GO_ON = "Set failOnDataLoss=false to continue with the remaining records, or start with a new checkpoint."
+_GO_ON = (
+    "To continue with the remaining records, start once with failOnDataLoss=false, and then without it again: as long "
+    "as it is set, any loss passes."
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +116,8 @@ def truncated(cursor: Cursor, diverging: EpochEndOffset) -> DataLoss:
 def stuck(address: str, cursors: Iterable[Cursor]) -> DataLoss:
     return DataLoss(
         f"{address} returned no data for {_ranges(cursors)} within delivery.timeout.ms",
-        action="Either a transaction is still open before the end of the range, or the end of the log was lost.",
+        action="If a transaction is still open before the end of the range (kafka-eos transactions list --open), "
+        "nothing is lost: start the query again when it has ended. Else the end of the log was lost.",
     )
 
 

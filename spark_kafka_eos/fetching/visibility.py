@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from spark_kafka_eos.model import CONTROL, TRANSACTIONAL, AbortedTransaction, IsolationLevel
 
-Rows = NDArray[np.int64]
-
 
 def visible(
     headers: NDArray[np.void],
     aborted: Collection[AbortedTransaction],
-    aborts: Callable[[Rows], NDArray[np.bool_]],
+    aborts: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
     isolation_level: IsolationLevel = "read_committed",
 ) -> NDArray[np.bool_]:
     """Whether each record batch has visible records, for one partition of a Fetch response in log order.
@@ -63,7 +61,7 @@ def visible(
     return shown
 
 
-def _index(values: NDArray[np.int64], wanted: NDArray[np.int64]) -> Rows:
+def _index(values: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """The index of each in `values`, which ascend; -1 for those that are not there."""
     at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
     return np.where(values[at] == wanted, at, -1)

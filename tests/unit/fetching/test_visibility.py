@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from spark_kafka_eos.fetching.visibility import Rows, visible
+from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.model import CONTROL, TRANSACTIONAL, AbortedTransaction, IsolationLevel, RecordBatchHeader
+from spark_kafka_eos.wire.columns import Int64s
 
 # The type of a control batch; "other" for one that does not end a transaction.
 Marker = Literal["abort", "commit", "other"]
@@ -107,7 +108,7 @@ class Log:
     ) -> list[bool]:
         """Of each batch whether it is visible."""
 
-        def aborts(rows: Rows) -> NDArray[np.bool_]:
+        def aborts(rows: Int64s) -> NDArray[np.bool_]:
             return np.array([self.read_marker(batches[row]) == "abort" for row in rows], np.bool_)
 
         return [bool(one) for one in visible(table(batches), aborted, aborts, isolation_level)]
@@ -210,7 +211,7 @@ def test_only_markers_of_producers_that_abort_are_read() -> None:
     log = Log().data(1).data(2).marker(2, "commit").marker(1, "abort").marker(1, "commit")
     read: list[int] = []
 
-    def aborts(rows: Rows) -> NDArray[np.bool_]:
+    def aborts(rows: Int64s) -> NDArray[np.bool_]:
         read.extend(rows.tolist())
         return np.array([log.read_marker(log.batches[row]) == "abort" for row in rows], np.bool_)
 
