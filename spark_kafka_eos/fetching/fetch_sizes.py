@@ -35,22 +35,22 @@ class Estimate(NamedTuple):
         return Estimate(*(old + _WEIGHT_OF_NEW * (new - old) for old, new in zip(self, seen, strict=True)))
 
 
-# Until a response shows it: the batch is the Java producer's default batch.size.
-_UNKNOWN = Estimate(128.0, 16_384.0)
+# Until a response shows it. A larger record batch takes another request: large ones are rarely read in small ranges.
+_UNKNOWN = Estimate(128.0, 4_096.0)
 
 
 def next_room(room: int, arrival: Arrival, most: int) -> int:
     """The bytes to ask a broker for next, at most `most`, after a request with this `room`.
 
-    Less if the connection was lost inside the response, or if the response took too long to arrive; more if it filled
-    the room and arrived in less than half the time.
+    Less if the connection was lost inside the response, or if the response took too long to arrive; more if it arrived
+    in less than half the time, and was not so small that it says nothing.
     """
     in_time = int(arrival.size * _ARRIVES_WITHIN / max(arrival.seconds, 1e-6))
     if arrival.is_cut:
         wanted = min(room // 2, in_time or room)
     elif arrival.seconds > _ARRIVES_WITHIN:
         wanted = min(room, in_time)
-    elif arrival.seconds < _ARRIVES_WITHIN / 2 and arrival.size >= room // 2:
+    elif arrival.seconds < _ARRIVES_WITHIN / 2 and arrival.size >= _LEAST_ROOM:
         wanted = min(room * _GROWTH, max(room, in_time))
     else:
         wanted = room
