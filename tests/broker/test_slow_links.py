@@ -99,4 +99,5 @@ def test_four_fifths_of_a_slow_link_are_used_with_default_options(kafka, backlog
         with lost_every(cut, proxy):
             found, seconds = through(proxy, ranges)
     assert sorted(found) == all_of(ranges)
+    print(f"{size / speed / seconds:.0%} of {speed:,} B/s")
     assert size / speed / seconds >= 0.8
