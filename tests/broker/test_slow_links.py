@@ -90,7 +90,7 @@ def test_a_response_that_takes_longer_than_the_request_timeout_is_read(kafka, ba
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cut", [None, 7.0], ids=["never lost", "lost every 7 s"])
+@pytest.mark.parametrize("cut", [None, 10.0], ids=["never lost", "lost every 10 s"])
 @pytest.mark.parametrize("speed", [5_000_000, 1_000_000, 200_000])
 def test_four_fifths_of_a_slow_link_are_used_with_default_options(kafka, backlog, speed, cut):
     ranges, size = backlog(25 * speed)
@@ -99,5 +99,4 @@ def test_four_fifths_of_a_slow_link_are_used_with_default_options(kafka, backlog
         with lost_every(cut, proxy):
             found, seconds = through(proxy, ranges)
     assert sorted(found) == all_of(ranges)
-    print(f"{size / speed / seconds:.0%} of {speed:,} B/s")
     assert size / speed / seconds >= 0.8
