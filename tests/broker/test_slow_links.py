@@ -66,7 +66,8 @@ def through(proxy, ranges, **given):
     """What is read of the ranges through the proxy, as (partition, offset), and in how many seconds."""
     topic = ranges[0].partition.topic
     options = source_options({"kafka.bootstrap.servers": proxy.bootstrap, "subscribe": topic} | given, streaming=False)
-    began, found = time.monotonic(), []
+    began = time.monotonic()
+    found: list[tuple[int, int]] = []
     with Cluster(options.client) as cluster:
         for batch in read(ranges, options, cluster):
             found += zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
