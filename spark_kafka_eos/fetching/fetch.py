@@ -160,7 +160,7 @@ class Fetcher:
         if action.because is not None:
             log_and_sleep(action.seconds, action.because, sleep, failing)
             return
-        log.info("waiting %d ms for brokers that throttle this client or failed", action.seconds * 1000)
+        log.info("waiting %d ms for brokers that throttle this client, or failed", action.seconds * 1000)
         sleep(action.seconds)
 
     def _leader(self, partition: TopicPartition) -> PartitionLeader:

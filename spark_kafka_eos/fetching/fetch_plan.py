@@ -7,7 +7,7 @@ with `failed` if the broker could not be reached:
     Receive     wait for the first answer of some brokers      answered
     Locate      look up the leaders of partitions              located
     FindBounds  look up where partitions start and end         bounded
-    Wait        sleep
+    Wait        sleep, or wait for an answer if one is in flight
     Fetched     hand it to the reader
 
 Until it is read to its end, a range is either waiting or in flight:
