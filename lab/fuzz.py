@@ -20,8 +20,10 @@ from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed, decode_record, encode_record
 from spark_kafka_eos.model import Compression, OffsetAndMetadata
 from spark_kafka_eos.wire.compression import compress, decompress
+from spark_kafka_eos.wire.control import aborts
 from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
 from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.headers import HEADERS
 from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
 
@@ -46,7 +48,9 @@ def batches(data: bytes) -> None:
     for header in headers:
         with suppress(CorruptRecordBatch):
             if header.is_control:
-                assert control_marker(buffer, header) in ("abort", "commit", "other")
+                marker = control_marker(buffer, header)
+                assert marker in ("abort", "commit", "other")
+                assert aborts(buffer, header_table(buffer, [header])).tolist() == [marker == "abort"]
             else:
                 each = decode(buffer, [header], include_headers=True, max_bytes=LIMIT)
                 each.validate(full=True)

@@ -143,7 +143,7 @@ MUTANTS: Mapping[str, Mutant] = {
         'dict.fromkeys(partitions, _LATEST), "read_uncommitted")',
     ),
     "Aborted records are left out": Mutant(
-        "fetching.visibility", "ended = next(abort, len(own) - 1) + 1", "ended = next(abort, -1) + 1"
+        "fetching.visibility", "np.append(markers + 1, len(rows))", "np.append(markers + 1, 0)"
     ),
     "Records outside of transactions are visible": Mutant(
         "fetching.visibility",

@@ -21,7 +21,7 @@ from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.protocol.transactions import idempotent_identity
-from spark_kafka_eos.wire.decode import control_marker
+from spark_kafka_eos.wire.control import aborts
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.record_batch import stamp
@@ -171,7 +171,7 @@ def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
 
 def _visible_records(part: Fetched) -> int:
     headers = header_table(part.buffer, part.batches)
-    shown = visible(headers, part.aborted, lambda number: control_marker(part.buffer, part.batches[number]))
+    shown = visible(headers, part.aborted, lambda rows: aborts(part.buffer, headers[rows]))
     return int(headers["record_count"][shown].sum())
 
 

@@ -105,6 +105,7 @@ class ModelConnection:
         self.open = True
         self._pending: dict[int, _Awaited] = {}
         self._number = 0
+        self.arrival = (0, 0.0)
         self._cut = False  # whether everything that is sent from now on is lost
         self._late = 0.0  # the delay of everything that is sent from now on
         self._recorded: Sent | None = None  # the request that is being sent
@@ -127,6 +128,10 @@ class ModelConnection:
 
     def readable(self) -> bool:
         return self._process.world.chance.happens("readable", 0.5)
+
+    def arrived(self, _correlation_id: int) -> bool:
+        """The fate of every request is decided; time passes in `receive`."""
+        return True
 
     def call(self, request: Any, *, newest: int | None = None) -> Any:
         return self.receive(self.send(request, newest=newest))
@@ -159,7 +164,8 @@ class ModelConnection:
         if api == "Fetch" and answer is not None and not any(map(_has_records, answer.responses)):
             idle = request.max_wait_ms / 1e3
         if decode is not None and answer is not None:
-            answer = decode(memoryview(_FRAME.pack(self._number, 0) + answer.encode(version=version)))
+            frame = memoryview(_FRAME.pack(self._number, 0) + answer.encode(version=version))
+            answer, self.arrival = decode(frame), (len(frame), 0.0)
         self._pending[self._number] = _Awaited(answer, idle, self._recorded)
         return self._number
 

@@ -60,8 +60,10 @@ def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whol
     records = b""
     for entry in log.entries(start, end):
         batch = stored(entry)
-        if not records and whole:
-            limit = max(limit, len(batch))
+        if not records and len(batch) > limit:
+            if not whole:
+                break  # nothing, instead of a part of the first batch
+            limit = len(batch)
         records += batch[: limit - len(records)]
         if len(records) == limit:
             break

@@ -7,19 +7,22 @@ processes a response, the next request to each broker is already in flight.
 from __future__ import annotations
 
 import logging
+import math
 import uuid
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from spark_kafka_eos.errors import BrokerUnreachable, CorruptRecordBatch
 from spark_kafka_eos.fetching.fetch_plan import FetchPlan
 from spark_kafka_eos.fetching.fetch_response import FetchResponse, PartitionData, read_fetch_response
-from spark_kafka_eos.fetching.fetch_sizes import FetchSizes
+from spark_kafka_eos.fetching.fetch_sizes import FetchSizes, Learned
 from spark_kafka_eos.fetching.fetch_steps import (
     Answer,
+    Arrival,
     Ask,
     BrokerStep,
     Fetched,
@@ -35,7 +38,7 @@ from spark_kafka_eos.fetching.fetch_steps import (
 )
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.connection import Connection, wait_for_any
 from spark_kafka_eos.protocol.log_pace import Failing
 from spark_kafka_eos.protocol.offsets import ISOLATION_LEVELS, earliest, latest
 from spark_kafka_eos.protocol.retry import log_and_sleep, new_request
@@ -50,14 +53,18 @@ class _FetchInFlight:
     correlation_id: int
     parts: Mapping[tuple[uuid.UUID, int], FetchPartition]  # in the order of the request
 
+    def has_come(self) -> bool:
+        """Whether the response, or its loss, need not be waited for."""
+        return self.connection.arrived(self.correlation_id)
+
 
 class Fetcher:
     """Reads ranges of offsets. `fetch_max_bytes` limits a response, `max_partition_fetch_bytes` each partition in it.
 
-    A larger record batch exceeds both (KIP-74). A leader may send a reader with a `rack` to a follower there (KIP-392),
-    as its `replica.selector.class` decides. It remembers the partitions' record sizes, so use one object for many
-    calls. With `headers_only`, a truncated record batch counts like a whole one: a broker returns whole ones, however
-    large, only of a request's first partition (KIP-74).
+    A larger record batch exceeds both (KIP-74). How much less is asked for follows what was `learned`, also by earlier
+    objects (`learned_of`). A leader may send a reader with a `rack` to a follower there (KIP-392), as its
+    `replica.selector.class` decides. With `headers_only`, a truncated record batch counts like a whole one: a broker
+    returns whole ones, however large, only of a request's first partition (KIP-74).
     """
 
     def __init__(
@@ -70,12 +77,15 @@ class Fetcher:
         fetch_max_wait_ms: int = 500,
         rack: str = "",
         headers_only: bool = False,
+        learned: Learned | None = None,
     ) -> None:
         self._cluster, self._rack = cluster, rack
         self._whole = not headers_only
         self._isolation_level: IsolationLevel = isolation_level
-        self._fetch_max_bytes, self._fetch_max_wait_ms = fetch_max_bytes, fetch_max_wait_ms
-        self._sizes = FetchSizes(max_partition_fetch_bytes)
+        self._fetch_max_wait_ms = fetch_max_wait_ms
+        self._sizes = FetchSizes(
+            fetch_max_bytes=fetch_max_bytes, max_partition_fetch_bytes=max_partition_fetch_bytes, learned=learned
+        )
 
     def fetch(self, ranges: Sequence[OffsetRange]) -> Generator[Fetched, None, None]:
         """Read every range to its end (at most one per partition): partitions interleaved, each in order.
@@ -100,7 +110,7 @@ class Fetcher:
                         failing.got_through()
                         yield action
                     case Wait():
-                        self._wait(action, failing)
+                        self._wait(action, failing, in_flight.values())
                     case _:
                         try:
                             self._perform(action, plan, in_flight)
@@ -114,8 +124,8 @@ class Fetcher:
         match action:
             case Ask(node=node):
                 in_flight[node] = self._send(action)
-            case Receive(node=node):
-                plan.answered(node, _receive(in_flight.pop(node), whole=self._whole))
+            case Receive():
+                self._receive(action, plan, in_flight)
             case Locate(partitions=partitions, outdated=topics):
                 if topics:
                     self._cluster.refresh(topics, elsewhere=True)
@@ -124,16 +134,38 @@ class Fetcher:
             case FindBounds(partitions=partitions):
                 plan.bounded(self._bounds(partitions))
 
-    def _wait(self, action: Wait, failing: Failing) -> None:
-        if action.because is None:
-            log.info("throttled by the broker for %d ms", action.seconds * 1000)
-            self._cluster.sleep(action.seconds)
+    def _receive(self, action: Receive, plan: FetchPlan, in_flight: dict[int, _FetchInFlight]) -> None:
+        """Take the first answer, if one comes in time."""
+        if len(action.nodes) > 1 or action.seconds < math.inf:
+            _wait_for_any([in_flight[node] for node in action.nodes], action.seconds)
+            nodes = [node for node in action.nodes if in_flight[node].has_come()][:1]
         else:
-            log_and_sleep(action.seconds, action.because, self._cluster.sleep, failing)
+            nodes = [*action.nodes]
+        for node in nodes:
+            flight = in_flight.pop(node)
+            try:
+                answer = _answer(flight, whole=self._whole)
+            except BrokerUnreachable as error:
+                plan.failed(Receive(nodes=(node,)), error, _arrival(flight, is_cut=True))
+            else:
+                plan.answered(node, answer)
+
+    def _wait(self, action: Wait, failing: Failing, in_flight: Collection[_FetchInFlight]) -> None:
+        def sleep(seconds: float) -> None:
+            if in_flight:
+                _wait_for_any(in_flight, seconds)
+            else:
+                self._cluster.sleep(seconds)
+
+        if action.because is not None:
+            log_and_sleep(action.seconds, action.because, sleep, failing)
+            return
+        log.info("waiting %d ms for brokers that throttle this client, or failed", action.seconds * 1000)
+        sleep(action.seconds)
 
     def _leader(self, partition: TopicPartition) -> PartitionLeader:
         return PartitionLeader(
-            node=self._cluster.leader(partition),
+            node=self._cluster.known_leader(partition),
             leader_epoch=self._cluster.leader_epoch(partition),
             topic_id=self._cluster.topic(partition.topic).id,
         )
@@ -169,7 +201,7 @@ class Fetcher:
             replica_id=-1,
             max_wait_ms=self._fetch_max_wait_ms,
             min_bytes=1,
-            max_bytes=self._fetch_max_bytes,
+            max_bytes=ask.max_bytes,
             isolation_level=ISOLATION_LEVELS["read_uncommitted" if ask.is_peek else self._isolation_level],
             session_id=0,
             session_epoch=-1,
@@ -179,7 +211,24 @@ class Fetcher:
         )
 
 
-def _receive(flight: _FetchInFlight, *, whole: bool) -> Answer:
+def learned_of(cluster: Cluster) -> Learned:
+    """What was learned from this cluster: kept as long as the object, which a worker process has for all its tasks."""
+    return _learned.setdefault(cluster, Learned())
+
+
+_learned: WeakKeyDictionary[Cluster, Learned] = WeakKeyDictionary()
+
+
+def _wait_for_any(flights: Iterable[_FetchInFlight], seconds: float) -> None:
+    wait_for_any([(flight.connection, flight.correlation_id) for flight in flights], seconds)
+
+
+def _arrival(flight: _FetchInFlight, *, is_cut: bool = False) -> Arrival:
+    size, seconds = flight.connection.arrival
+    return Arrival(size=size, seconds=seconds, is_cut=is_cut)
+
+
+def _answer(flight: _FetchInFlight, *, whole: bool) -> Answer:
     """Raises BrokerUnreachable if no answer comes, or one that does not match the request; CorruptRecordBatch."""
     response: FetchResponse = flight.connection.receive(flight.correlation_id)
     answered = [(data.topic_id, data.partition) for data in response.partitions]
@@ -192,7 +241,11 @@ def _receive(flight: _FetchInFlight, *, whole: bool) -> Answer:
         asked = flight.parts[key]
         parts[asked.partition] = _outcome(asked, data, is_first=key == first, whole=whole)
     return Answer(
-        address=flight.connection.address, parts=parts, error_code=response.error_code, throttle_ms=response.throttle_ms
+        address=flight.connection.address,
+        arrival=_arrival(flight),
+        parts=parts,
+        error_code=response.error_code,
+        throttle_ms=response.throttle_ms,
     )
 
 

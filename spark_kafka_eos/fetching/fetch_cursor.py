@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +20,11 @@ from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 
-_GO_ON = "Set failOnDataLoss=false to continue with the remaining records, or start with a new checkpoint."
+_LEADER_NOT_AVAILABLE = 5
+_GO_ON = (
+    "To continue with the remaining records, start once with failOnDataLoss=false, and then without it again: as long "
+    "as it is set, any loss passes."
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +40,7 @@ class Cursor:
     leader: PartitionLeader | None = None  # None: to be looked up
     replica: int | None = None  # the follower to ask instead of the leader
     replica_until: float = 0.0
+    held_until: float = -math.inf  # after an error
     is_outdated: bool = False  # cached metadata must not be used to look it up
     is_out_of_range: bool = False  # according to its leader
     is_peek: bool = False  # the next request only shows whether anything is left before the end
@@ -67,6 +73,10 @@ def unusable_follower(cursor: Cursor, outcome: PartitionResult) -> tuple[KafkaEo
         action="Remove kafka.client.rack to read from the leader.",
     )
     return unusable, Reaction.RETRY_SAME
+
+
+def no_leader(cursor: Cursor) -> tuple[KafkaEosError, Reaction]:
+    return failure("Metadata", _LEADER_NOT_AVAILABLE, Subject(partition=cursor.partition)), Reaction.REFRESH_METADATA
 
 
 def outdated(cursor: Cursor, leader: PartitionLeader) -> BrokerUnreachable:
@@ -106,7 +116,8 @@ def truncated(cursor: Cursor, diverging: EpochEndOffset) -> DataLoss:
 def stuck(address: str, cursors: Iterable[Cursor]) -> DataLoss:
     return DataLoss(
         f"{address} returned no data for {_ranges(cursors)} within delivery.timeout.ms",
-        action="Either a transaction is still open before the end of the range, or the end of the log was lost.",
+        action="If a transaction is still open before the end of the range (kafka-eos transactions list --open), "
+        "nothing is lost: start the query again when it has ended. Else the end of the log was lost.",
     )
 
 

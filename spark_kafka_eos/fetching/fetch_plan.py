@@ -4,16 +4,18 @@
 with `failed` if the broker could not be reached:
 
     Ask         send a request to a broker                     (its answer comes with a later Receive)
-    Receive     wait for a broker's answer                     answered
+    Receive     wait for the first answer of some brokers      answered
     Locate      look up the leaders of partitions              located
     FindBounds  look up where partitions start and end         bounded
-    Wait        sleep
+    Wait        sleep, or wait for an answer if one is in flight
     Fetched     hand it to the reader
 
 Until it is read to its end, a range is either waiting or in flight:
 
     waiting --Locate--> waiting, located --Ask--> in flight --answered, failed--> waiting
     waiting, out of range --FindBounds--> waiting, to be located again, or DataLoss
+
+After an error, a range is held for a moment, while the others are read on.
 
 What is not obvious:
 - A range ends by position. Offsets have gaps (control batches, aborted data, compaction), so counting records could
@@ -41,6 +43,7 @@ Which errors are retriable: see FetchCollector and FetchSessionHandler of Kafka'
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -48,6 +51,7 @@ from spark_kafka_eos.errors import DataLoss, KafkaEosError
 from spark_kafka_eos.fetching.fetch_cursor import (
     Cursor,
     created_again,
+    no_leader,
     out_of_range,
     outdated,
     retriable_failure,
@@ -59,6 +63,7 @@ from spark_kafka_eos.fetching.fetch_cursor import (
 from spark_kafka_eos.fetching.fetch_sizes import FetchSizes
 from spark_kafka_eos.fetching.fetch_steps import (
     Answer,
+    Arrival,
     Ask,
     BrokerStep,
     EpochEndOffset,
@@ -125,6 +130,7 @@ class FetchPlan:
         self._in_flight: dict[int, dict[TopicPartition, Cursor]] = {}  # by broker, the first asked first
         self._ready: deque[Fetched] = deque()
         self._trouble: tuple[KafkaEosError, Reaction] | None = None  # to back off for
+        self._troubled: dict[TopicPartition, Cursor] = {}
         self._throttled_until: dict[int, float] = {}  # by broker
         self._leaders_until = float("-inf")
 
@@ -138,57 +144,55 @@ class FetchPlan:
             or self._back_off()
             or self._locate()
             or self._receive()
-            or self._wait_for_throttle()
+            or self._wait_for_more()
         )
         if isinstance(action, Fetched) or (isinstance(action, Wait) and action.because is None):
             self._time.stop()
         return action
 
     def _ask(self) -> Ask | None:
-        """A request to an idle broker for all partitions that wait for it."""
+        """A request to an idle broker for partitions that wait for it: the first ones, as many as it has room for."""
         if self._trouble is not None:
             return None
         now = self._clock()
         requests: dict[tuple[int, bool], list[Cursor]] = {}
         for cursor in self._waiting.values():
-            if cursor.leader is not None and not cursor.is_out_of_range:
+            if cursor.leader is not None and not cursor.is_out_of_range and cursor.held_until <= now:
                 requests.setdefault((_node(cursor, cursor.leader, now), cursor.is_peek), []).append(cursor)
         for (node, is_peek), cursors in requests.items():
             if node in self._in_flight or self._throttled_until.get(node, now) > now:
                 continue
-            self._in_flight[node] = {cursor.partition: self._waiting.pop(cursor.partition) for cursor in cursors}
-            parts = tuple(self._part(cursor) for cursor in cursors)
+            shares = self._sizes.shares(node, [(cursor.partition, cursor.end - cursor.position) for cursor in cursors])
+            parts = tuple(_part(cursor, share) for cursor, share in zip(cursors, shares, strict=False))
+            self._in_flight[node] = {part.partition: self._waiting.pop(part.partition) for part in parts}
             with_rack = now >= self._leaders_until and not is_peek
-            return Ask(node=node, parts=parts, with_rack=with_rack, is_peek=is_peek)
+            room = self._sizes.room(node)
+            return Ask(node=node, parts=parts, max_bytes=room, with_rack=with_rack, is_peek=is_peek)
         return None
-
-    def _part(self, cursor: Cursor) -> FetchPartition:
-        assert cursor.leader is not None
-        return FetchPartition(
-            partition=cursor.partition,
-            topic_id=cursor.leader.topic_id,
-            position=cursor.position,
-            end=cursor.end,
-            leader_epoch=cursor.leader.leader_epoch,
-            last_epoch=cursor.epoch,
-            max_bytes=self._sizes.bytes_for(cursor.partition, cursor.end - cursor.position),
-        )
 
     def _hand_over(self) -> Fetched | None:
         return self._ready.popleft() if self._ready else None
 
     def _find_bounds(self) -> FindBounds | None:
-        partitions = tuple(tp for tp, cursor in self._waiting.items() if cursor.is_out_of_range)
+        now = self._clock()
+        partitions = tuple(
+            tp for tp, cursor in self._waiting.items() if cursor.is_out_of_range and cursor.held_until <= now
+        )
         return FindBounds(partitions=partitions) if partitions else None
 
     def _back_off(self) -> Wait | None:
         if self._trouble is None:
             return None
         (error, react), self._trouble = self._trouble, None
-        return Wait(seconds=delay_or_raise(error, react, self._progress), because=error)
+        seconds = delay_or_raise(error, react, self._progress)
+        for cursor in self._troubled.values():
+            cursor.held_until = self._clock() + seconds
+        self._troubled.clear()
+        return Wait(seconds=seconds, because=error)
 
     def _locate(self) -> Locate | None:
-        cursors = [cursor for cursor in self._waiting.values() if cursor.leader is None]
+        now = self._clock()
+        cursors = [cursor for cursor in self._waiting.values() if cursor.leader is None and cursor.held_until <= now]
         if not cursors:
             return None
         return Locate(
@@ -197,15 +201,22 @@ class FetchPlan:
         )
 
     def _receive(self) -> Receive | None:
-        return Receive(node=next(iter(self._in_flight))) if self._in_flight else None
-
-    def _wait_for_throttle(self) -> Wait | None:
-        if not self._waiting:
+        if not self._in_flight:
             return None
-        now = self._clock()
-        nodes = {_node(cursor, cursor.leader, now) for cursor in self._waiting.values() if cursor.leader is not None}
-        until = min(self._throttled_until.get(node, now) for node in nodes)
-        return Wait(seconds=max(0.0, until - now), because=None)
+        return Receive(nodes=tuple(self._in_flight), seconds=self._until_more())
+
+    def _wait_for_more(self) -> Wait | None:
+        return Wait(seconds=self._until_more(), because=None) if self._waiting else None
+
+    def _until_more(self) -> float:
+        """Seconds until a partition that waits is no longer held, and its broker no longer throttles."""
+        now, until = self._clock(), math.inf
+        for cursor in self._waiting.values():
+            node = None if cursor.leader is None else _node(cursor, cursor.leader, now)
+            if node is None or node not in self._in_flight:
+                throttled = now if node is None else self._throttled_until.get(node, now)
+                until = min(until, max(cursor.held_until, throttled))
+        return max(0.0, until - now)
 
     # -- what came of it
 
@@ -213,7 +224,9 @@ class FetchPlan:
         """The leaders of all partitions of a `Locate`. Raises DataLoss if a topic was created again."""
         for partition, leader in leaders.items():
             cursor = self._waiting[partition]
-            if cursor.topic_id not in (None, leader.topic_id):
+            if leader.node < 0:
+                self._again([cursor], *no_leader(cursor))
+            elif cursor.topic_id not in (None, leader.topic_id):
                 cursor.topic_doubted = cursor.topic_doubted or self._new_budget(_OUTDATED_METADATA_MS, self._time)
                 self._doubt(cursor, created_again(cursor, leader), cursor.topic_doubted)
             elif leader.leader_epoch < cursor.planned_epoch:
@@ -236,11 +249,15 @@ class FetchPlan:
             cursor.end_doubted = cursor.end_doubted or self._new_budget(OUTDATED_LEADER_MS, self._time)
             self._doubt(cursor, loss, cursor.end_doubted)
 
-    def failed(self, action: BrokerStep, error: KafkaEosError) -> None:
-        """The step could not be performed: the broker could not be reached, or did not answer."""
+    def failed(self, action: BrokerStep, error: KafkaEosError, arrival: Arrival | None = None) -> None:
+        """The step could not be performed: the broker (the only one of a Receive) could not be reached, or did not
+        answer. `arrival`: what came of its answer.
+        """
         match action:
-            case Ask(node=node) | Receive(node=node):
+            case Ask(node=node) | Receive(nodes=(node,)):
                 cursors = list(self._in_flight.pop(node).values())
+                if arrival is not None:
+                    self._sizes.arrived(node, arrival)
             case Locate(partitions=partitions) | FindBounds(partitions=partitions):
                 cursors = [self._waiting[partition] for partition in partitions]
         for cursor in cursors:
@@ -251,6 +268,8 @@ class FetchPlan:
     def answered(self, node: int, answer: Answer) -> None:
         """The answer to the request in flight to `node`. Raises the first error in it that no retry mends."""
         asked = self._in_flight.pop(node)
+        was_full = answer.arrival.size > self._sizes.room(node) // 2
+        self._sizes.arrived(node, answer.arrival)
         if answer.throttle_ms:
             self._throttled_until[node] = self._clock() + answer.throttle_ms / 1000
         of_leader = [cursor for cursor in asked.values() if cursor.replica is None]
@@ -265,7 +284,7 @@ class FetchPlan:
             self._again(asked.values(), error, react)
             return
         was_peek = any(cursor.is_peek for cursor in asked.values())
-        if self._take(asked, answer.parts):
+        if self._take(asked, answer.parts, was_full=was_full):
             self._progress.restart()
             self._silence.restart()
         elif answer.throttle_ms:
@@ -279,9 +298,19 @@ class FetchPlan:
         elif not was_peek:  # else an ordinary request comes next
             _peek(of_leader, answer.parts)
 
-    def _take(self, asked: Mapping[TopicPartition, Cursor], parts: Mapping[TopicPartition, PartitionResult]) -> bool:
-        """Advance the cursors; those that got nothing will be first in the next request. Returns whether any moved."""
-        left, moved = dict(asked), []
+    def _take(
+        self,
+        asked: Mapping[TopicPartition, Cursor],
+        parts: Mapping[TopicPartition, PartitionResult],
+        *,
+        was_full: bool,
+    ) -> bool:
+        """Advance the cursors, and return whether any moved. In the next request, those that got nothing, although
+        there is something, come before them, and those for which there is nothing after them.
+        """
+        left = dict(asked)
+        moved: list[Cursor] = []
+        idle: list[Cursor] = []
         for partition, outcome in parts.items():
             cursor = left.pop(partition)
             match outcome:
@@ -301,14 +330,22 @@ class FetchPlan:
                 case Refused(error_code=code):
                     self._refused(cursor, code)
                 case Fetched():
-                    self._sizes.lacks(partition, outcome.lacking)
-                    self._waiting[partition] = cursor
+                    idle += self._got_nothing(cursor, outcome, was_full)
         for cursor in left.values():
             self._ask_leader(cursor)
-        for cursor in (*left.values(), *moved):
+        for cursor in (*left.values(), *moved, *idle):
             if cursor.position < cursor.end:
                 self._waiting[cursor.partition] = cursor
         return bool(moved)
+
+    def _got_nothing(self, cursor: Cursor, outcome: Fetched, was_full: bool) -> list[Cursor]:
+        """The cursor if the log has nothing for it, else none: its next record batch was too large."""
+        if outcome.last_stable_offset <= cursor.position:
+            return [cursor]
+        if outcome.lacking or not was_full:
+            self._sizes.lacks(cursor.partition, outcome.lacking)
+        self._waiting[cursor.partition] = cursor
+        return []
 
     def _peeked(self, cursor: Cursor, seen: Fetched) -> list[Cursor]:
         """The cursor if the log continues at or after its end, else none: it waits for an ordinary request."""
@@ -339,8 +376,9 @@ class FetchPlan:
 
     def _advance(self, cursor: Cursor, part: Fetched) -> None:
         first, last = part.batches[0], part.batches[-1]
-        covered = last.next_offset - max(cursor.position, first.base_offset)
-        self._sizes.learn(cursor.partition, size=last.position + last.size, offsets=covered)
+        covered = last.next_offset - first.base_offset
+        size = last.position + last.size - first.position
+        self._sizes.learn(cursor.partition, size=size, offsets=covered, batches=len(part.batches))
         assert cursor.leader is not None
         cursor.position, cursor.topic_id = part.next_offset, cursor.leader.topic_id
         cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None
@@ -350,6 +388,7 @@ class FetchPlan:
         """Request these again after a pause."""
         for cursor in cursors:
             self._waiting[cursor.partition] = cursor
+            self._troubled[cursor.partition] = cursor
             if react is Reaction.REFRESH_METADATA:
                 cursor.leader, cursor.is_outdated = None, True
         self._trouble = self._trouble or (error, react)
@@ -362,7 +401,23 @@ class FetchPlan:
 
     def _is_settled(self) -> bool:
         """Nothing is being retried or doubted."""
-        return self._trouble is None and not any(cursor.is_out_of_range for cursor in self._waiting.values())
+        now = self._clock()
+        return self._trouble is None and not any(
+            cursor.is_out_of_range or cursor.held_until > now for cursor in self._waiting.values()
+        )
+
+
+def _part(cursor: Cursor, max_bytes: int) -> FetchPartition:
+    assert cursor.leader is not None, "asked for only once it is located"
+    return FetchPartition(
+        partition=cursor.partition,
+        topic_id=cursor.leader.topic_id,
+        position=cursor.position,
+        end=cursor.end,
+        leader_epoch=cursor.leader.leader_epoch,
+        last_epoch=cursor.epoch,
+        max_bytes=max_bytes,
+    )
 
 
 def _node(cursor: Cursor, leader: PartitionLeader, now: float) -> int:

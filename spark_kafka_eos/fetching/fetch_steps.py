@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Send a request for `parts`, in this order, to the broker `node` (an id).
+    """Send a request for `parts`, in this order and for at most `max_bytes`, to the broker `node` (an id).
 
     Without `with_rack`, a leader returns the records itself, even if another replica is in the reader's rack.
     `is_peek`: read_uncommitted, only to see where the log continues.
@@ -56,15 +57,19 @@ class Ask:
 
     node: int
     parts: tuple[FetchPartition, ...]
+    max_bytes: int
     with_rack: bool
     is_peek: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive:
-    """Wait for this broker's answer to the request in flight."""
+    """Wait for the first answer of these brokers to the requests in flight, at most for `seconds`: then something else
+    is to be done.
+    """
 
-    node: int
+    nodes: tuple[int, ...]
+    seconds: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,9 @@ class FindBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Sleep before retrying after an error, or (None) because all brokers still to be asked throttle this client."""
+    """Wait before retrying after an error, or (None) because all brokers still to be asked throttle this client; not
+    longer than until an answer comes that is in flight.
+    """
 
     seconds: float
     because: KafkaEosError | None
@@ -99,7 +106,9 @@ Step = BrokerStep | Wait | Fetched
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLeader:
-    """The broker that leads a partition (`node`, its id), its leader epoch (-1: unknown), and the topic's id."""
+    """The broker that leads a partition (`node`, its id, -1 for none at present), its leader epoch (-1: unknown), and
+    the topic's id.
+    """
 
     node: int
     leader_epoch: int
@@ -132,6 +141,15 @@ PartitionResult = Fetched | Refused | EpochEndOffset | ReadReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """How a response came: `size` bytes in `seconds` from the first one on; `is_cut` if the rest is lost."""
+
+    size: int = 0
+    seconds: float = 0.0
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A broker's answer. Partitions may be missing from it; one without new data has a `Fetched` without batches.
 
@@ -139,6 +157,7 @@ class Answer:
     """
 
     address: str
+    arrival: Arrival = field(default_factory=Arrival)
     parts: Mapping[TopicPartition, PartitionResult] = field(default_factory=dict)
     error_code: int = 0
     throttle_ms: int = 0

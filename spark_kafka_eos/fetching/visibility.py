@@ -11,50 +11,57 @@ transactions"), Kafka's protocol guide (Fetch response, v4 and later).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spark_kafka_eos.model import CONTROL, TRANSACTIONAL, AbortedTransaction, IsolationLevel
 
-# The type of a control batch; "other" for one that does not end a transaction.
-Marker = Literal["abort", "commit", "other"]
-
 
 def visible(
     headers: NDArray[np.void],
     aborted: Collection[AbortedTransaction],
-    marker: Callable[[int], Marker],
+    aborts: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
     isolation_level: IsolationLevel = "read_committed",
 ) -> NDArray[np.bool_]:
     """Whether each record batch has visible records, for one partition of a Fetch response in log order.
 
-    `headers` has `RecordBatchHeader`'s fields (`wire.header_table`). `marker` reads the control batch in a row of it;
-    only those that may end an aborted transaction are read.
+    `headers` has `RecordBatchHeader`'s fields (`wire.header_table`). `aborts` tells of the control batches in some rows
+    of it which ones end a transaction with an abort; only those of producers with an aborted transaction are read.
+
+    All transactions at once, because a response may list thousands.
     """
     control = headers["attributes"] & CONTROL != 0
     shown: NDArray[np.bool_] = ~control
-    if isolation_level == "read_uncommitted" or not aborted:
+    if isolation_level == "read_uncommitted" or not aborted or not len(headers):
         return shown
-    first_offsets: dict[int, list[int]] = defaultdict(list)
-    for transaction in aborted:
-        first_offsets[transaction.producer_id].append(transaction.first_offset)
-    # The batches that a transaction consists of, in log order for each producer.
-    some = np.flatnonzero(headers["attributes"] & (TRANSACTIONAL | CONTROL))
-    some = some[np.argsort(headers["producer_id"][some], kind="stable")]
-    producer = headers["producer_id"][some]
+    producers, owner = np.unique([each.producer_id for each in aborted], return_inverse=True)
+    # The batches that their transactions may consist of, in log order for each producer.
+    rows = np.flatnonzero(headers["attributes"] & (TRANSACTIONAL | CONTROL))
+    number = _index(producers, headers["producer_id"][rows])
+    rows, number = rows[number >= 0], number[number >= 0]
+    place = number * len(headers) + rows  # ascends once it is sorted, so that it can be searched
+    order = np.argsort(place)
+    rows, place = rows[order], place[order]
+    behind = np.searchsorted(place, (owner + 1) * len(headers))  # of each transaction, where its producer's batches end
+    # From the first batch with an offset of the transaction up to the next abort marker.
     next_offset = headers["base_offset"] + headers["last_offset_delta"] + 1
-    for producer_id, offsets in first_offsets.items():
-        own = some[slice(*np.searchsorted(producer, [producer_id, producer_id + 1]))]
-        markers = iter(np.flatnonzero(control[own]).tolist())
-        ended = 0  # of `own`: up to the last abort marker
-        for first in np.searchsorted(next_offset[own], sorted(offsets), side="right").tolist():
-            if first < ended:
-                continue  # in the same transaction
-            abort = (at for at in markers if at >= first and marker(int(own[at])) == "abort")
-            ended = next(abort, len(own) - 1) + 1
-            shown[own[first:ended]] = False
+    first_row = np.searchsorted(next_offset, [each.first_offset for each in aborted], side="right")
+    first = np.searchsorted(place, owner * len(headers) + np.minimum(first_row, len(headers) - 1))
+    first[first_row == len(headers)] = len(rows)
+    markers = np.flatnonzero(control[rows])
+    markers = markers[aborts(rows[markers])]
+    end = np.append(markers + 1, len(rows))[np.searchsorted(markers, first)]
+    first, end = np.minimum(first, behind), np.minimum(end, behind)
+    hidden = np.zeros(len(rows) + 1, np.int64)
+    np.add.at(hidden, first, 1)
+    np.add.at(hidden, end, -1)
+    shown[rows[np.cumsum(hidden[:-1]) > 0]] = False
     return shown
+
+
+def _index(values: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The index of each in `values`, which ascend; -1 for those that are not there."""
+    at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return np.where(values[at] == wanted, at, -1)

@@ -9,10 +9,10 @@ import numpy as np
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import Marker, visible
+from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.model import OffsetRange
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.wire import single
+from spark_kafka_eos.wire.control import aborts
 from spark_kafka_eos.wire.header_table import header_table
 
 
@@ -31,10 +31,6 @@ def has_records(cluster: Cluster, ranges: Sequence[OffsetRange]) -> bool:
 
 def _shows_any(part: Fetched, wanted: OffsetRange) -> bool:
     headers = header_table(part.buffer, part.batches)
-
-    def marker(number: int) -> Marker:
-        return single.marker(part.buffer, part.batches[number]) or "other"
-
-    shown = headers[visible(headers, part.aborted, marker)]
+    shown = headers[visible(headers, part.aborted, lambda rows: aborts(part.buffer, headers[rows]))]
     ends = shown["base_offset"] + shown["last_offset_delta"] + 1
     return bool(np.any((ends > wanted.start) & (shown["base_offset"] < wanted.end)))

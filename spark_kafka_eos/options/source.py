@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -47,7 +48,8 @@ class SourceOptions:
 
     Explicit offsets may be -2 (earliest) or -1 (latest). `starting_offsets_strategy` is for partitions that explicit
     `starting_offsets` do not list. `sink` names the ledger that `committed` starts from instead of the group.
-    `ending_offsets` end a batch read or a stream.
+    `ending_offsets` end a batch read or a stream. `removed_topics` are those of the checkpoint whose unread records are
+    given up, because the query does not read them any more.
 
     Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty, all columns
     are read. Those in `required` are declared NOT NULL. `rows` says what a row is: a record, or an offset range that
@@ -69,6 +71,7 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = 128 << 20
     fail_on_data_loss: bool = True
+    removed_topics: tuple[str, ...] = ()
     commit_offsets: bool = False
     metrics_port: int | None = None
     trace_dir: str | None = None
@@ -85,3 +88,14 @@ class SourceOptions:
     max_partition_fetch_bytes: int = 8_388_608
     fetch_max_wait_ms: int = 500
     check_crcs: bool = True
+
+    @property
+    def selecting(self) -> str:
+        """The option that says what to read."""
+        return "subscribe" if self.subscribe else "assign" if self.assign else "subscribePattern"
+
+    def selects(self, partition: TopicPartition) -> bool:
+        """Whether the query reads this partition, if it exists."""
+        if self.subscribe_pattern is not None:
+            return re.fullmatch(self.subscribe_pattern, partition.topic) is not None
+        return partition in self.assign or partition.topic in self.subscribe

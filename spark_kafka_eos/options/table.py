@@ -104,6 +104,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("failOnDataLoss", BOTH, p.flag,
            "Fail if offsets that have not been read yet are gone from Kafka; with `false`, log a warning and "
            "continue. A sink with `false` does not commit the offsets of source topics that were deleted."),
+    Option("removedTopics", SOURCE, p.topics,
+           "Go on without the unread records of these topics of the checkpoint, separated by commas: the query "
+           "[no longer reads them](source.md#read-other-topics-than-before), or they were deleted."),
     Option("sink.kafka.transactional.id", SOURCE, p.text,
            "With startingOffsets=committed: start where this `kafka-eos` sink's last transaction ended, according to "
            "its ledger, which never expires. A stream whose checkpoint is "

@@ -202,6 +202,10 @@ class Cluster:
 
         return int(retry("Metadata", attempt, errors, lambda _: None, budget=self.budget(), sleep=self.sleep))
 
+    def known_leader(self, partition: TopicPartition) -> int:
+        """The same as last looked up, -1 during an election; does not wait for it."""
+        return self._partition(partition).leader
+
     def leader_epoch(self, partition: TopicPartition) -> int:
         """The epoch of the leader as last looked up, -1 if unknown."""
         return self._partition(partition).leader_epoch

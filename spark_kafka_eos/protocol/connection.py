@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _LARGEST_RESPONSE = 1 << 30
 _LARGE = 1 << 17
+_ALIVE_BYTES = 1 << 14
 _SESSION_SHARE = 0.85  # of a SASL session's lifetime; then the connection is replaced (as in the Java client)
 
 Decode = Callable[[memoryview], Any]
@@ -46,6 +47,36 @@ class _AwaitedResponse(NamedTuple):
     correlation_id: int
     decode: Decode
     sent: Sent
+
+
+class _Incoming:
+    """The next response while it arrives, or before that its size."""
+
+    __slots__ = ("_counted", "buffer", "filled", "is_size", "since", "until")
+
+    def __init__(self, buffer: memoryview, *, is_size: bool = False) -> None:
+        self.buffer, self.is_size = buffer, is_size
+        self.filled = self._counted = 0
+        self.since = self.until = 0.0  # when the first bytes came, and the last ones
+
+    def came(self, count: int, now: float) -> bool:
+        """More bytes are in the buffer; whether they are a sign of life."""
+        if not self.filled:
+            self.since = now
+        self.filled += count
+        self.until = now
+        if self.filled - self._counted < _ALIVE_BYTES:
+            return False
+        self._counted = self.filled
+        return True
+
+    @property
+    def arrival(self) -> tuple[int, float]:
+        return self.filled, self.until - self.since
+
+
+def _size() -> _Incoming:
+    return _Incoming(memoryview(bytearray(4)), is_size=True)
 
 
 class Connection:
@@ -64,6 +95,13 @@ class Connection:
         self._pending: deque[_AwaitedResponse] = deque()
         self._early: dict[int, Any] = {}
         self._expires = float("inf")
+        self._loss: BrokerUnreachable | None = None
+        self._timeout = options.request_timeout_ms / 1000
+        self._incoming = _size()
+        # Of the last response, or of the part of one that came before the connection was lost: its bytes, and how many
+        # seconds passed from the first of them to the last.
+        self.arrival = (0, 0.0)
+        self._heard = time.monotonic()  # when the request was sent, or at the last sign of life since
         self._socket: socket.socket | None = None
         with connecting(self.address):
             self._socket = self._connect()
@@ -110,22 +148,34 @@ class Connection:
 
     def receive(self, correlation_id: int) -> Any:
         """The response to one request in flight; earlier responses are kept for their own `receive`."""
+        if not self._incoming.filled:
+            self._heard = time.monotonic()
         while correlation_id not in self._early:
             if not self._pending:
-                raise BrokerUnreachable(f"{self.address}: connection lost with request {correlation_id} unanswered")
-            expected, decode, sent = self._pending[0]
-            frame = self._receive_frame()
-            answered = int.from_bytes(frame[:4], "big", signed=True)
-            if answered != expected:
-                raise self._lost(f"received response {answered}, expected {expected}")
-            try:
-                response = decode(frame)
-            except (struct.error, LookupError, ValueError) as error:
-                raise self._lost(f"malformed response: {error}") from error
-            self._pending.popleft()
-            sent.answered(response)
-            self._early[expected] = response
+                loss, self._loss = self._loss, None
+                raise loss or BrokerUnreachable(
+                    f"{self.address}: connection lost with request {correlation_id} unanswered"
+                )
+            self._take_in()
         return self._early.pop(correlation_id)
+
+    def arrived(self, correlation_id: int) -> bool:
+        """Whether `receive` would not wait; takes in what has come. A connection that was silent for request.timeout.ms
+        is lost.
+        """
+        try:
+            while correlation_id not in self._early and self._pending and self.readable():
+                self._take_in()
+            if correlation_id not in self._early and self._pending and self.patience <= 0:
+                raise self._lost("no response: timed out")
+        except BrokerUnreachable as loss:
+            self._loss = loss  # for `receive`
+        return correlation_id in self._early or not self._pending
+
+    @property
+    def patience(self) -> float:
+        """The seconds until a connection that stays silent is given up."""
+        return self._heard + self._timeout - time.monotonic()
 
     def readable(self) -> bool:
         """Whether `receive` of the oldest request in flight would not block."""
@@ -137,11 +187,16 @@ class Connection:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
 
+    def fileno(self) -> int:
+        """The socket's file descriptor, -1 if it is closed."""
+        return -1 if self._socket is None else self._socket.fileno()
+
     def close(self) -> None:
         """Close the socket; requests in flight stay unanswered."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+            self._incoming = _size()
         for request in self._pending:
             request.sent.unanswered()
         self._pending.clear()
@@ -250,6 +305,8 @@ class Connection:
             sent.unanswered()
             self.close()
             raise
+        if not self._pending:
+            self._heard = time.monotonic()
         self._pending.append(_AwaitedResponse(correlation_id, decode or partial(decode_response, response_class), sent))
         return correlation_id
 
@@ -261,39 +318,59 @@ class Connection:
             while left:
                 left = left[self._within(deadline).send(left) :]
 
-    def _receive_frame(self) -> memoryview:
-        """A whole response within request.timeout.ms, as in the Java client. `recv` alone would allow that for each
-        byte of it.
+    def _take_in(self) -> None:
+        """Wait for bytes of the next response, and decode it once it is whole.
+
+        A broker may be silent for request.timeout.ms, as in the Java client. A slow link is not silence: it has that
+        time again for every 16 KiB, but not for each byte.
         """
-        deadline = self._deadline()
-        (size,) = struct.unpack(">i", self._receive_exactly(4, deadline))
+        if self._socket is None:
+            raise BrokerUnreachable(f"{self.address}: the connection is closed")
+        incoming = self._incoming
+        try:
+            count = self._within(self._heard + self._timeout).recv_into(incoming.buffer[incoming.filled :])
+        except OSError as error:
+            raise self._lost(f"no response: {error or type(error).__name__}") from error
+        except BaseException:  # an interrupt: nobody knows what was read
+            self.close()
+            raise
+        if not count:
+            raise self._lost("the broker closed the connection")
+        if incoming.came(count, time.monotonic()):
+            self._heard = incoming.until
+        if incoming.filled == len(incoming.buffer):
+            self._heard = incoming.until
+            if incoming.is_size:
+                self._incoming = self._announced(incoming)
+            else:
+                self._incoming, self.arrival = _size(), incoming.arrival
+                self._decode(incoming.buffer)
+
+    def _announced(self, incoming: _Incoming) -> _Incoming:
+        (size,) = struct.unpack(">i", incoming.buffer)
         if not 4 <= size <= _LARGEST_RESPONSE:
             raise self._lost(
                 f"received a response size of {size} bytes, which is not Kafka's protocol "
                 "(is it a TLS listener, or another service?)"
             )
-        return self._receive_exactly(size, deadline)
+        return _Incoming(_buffer(size))
 
-    def _receive_exactly(self, size: int, deadline: float) -> memoryview:
-        if self._socket is None:
-            raise BrokerUnreachable(f"{self.address}: the connection is closed")
-        buffer = _buffer(size)
-        filled = 0
+    def _decode(self, frame: memoryview) -> None:
+        """Keep the response for its `receive`."""
+        expected, decode, sent = self._pending[0]
+        answered = int.from_bytes(frame[:4], "big", signed=True)
+        if answered != expected:
+            raise self._lost(f"received response {answered}, expected {expected}")
         try:
-            while filled < size:
-                count = self._within(deadline).recv_into(buffer[filled:])
-                if not count:
-                    raise self._lost("the broker closed the connection")
-                filled += count
-        except OSError as error:
-            raise self._lost(f"no response: {error or type(error).__name__}") from error
-        except BaseException:  # an interrupt in the middle of a frame: the rest could not be decoded
-            self.close()
-            raise
-        return buffer
+            response = decode(frame)
+        except (struct.error, LookupError, ValueError) as error:
+            raise self._lost(f"malformed response: {error}") from error
+        self._pending.popleft()
+        sent.answered(response)
+        self._early[expected] = response
 
     def _deadline(self) -> float:
-        return time.monotonic() + self._options.request_timeout_ms / 1000
+        return time.monotonic() + self._timeout
 
     def _within(self, deadline: float) -> socket.socket:
         """The socket, whose next call ends by `deadline`."""
@@ -306,10 +383,25 @@ class Connection:
 
     def _lost(self, why: str) -> BrokerUnreachable:
         unanswered = len(self._pending)
+        if not self._incoming.is_size:
+            self.arrival = self._incoming.arrival
         self.close()
         return BrokerUnreachable(
             f"{self.address}: {why}" + (f"; {unanswered} requests in flight" if unanswered else "")
         )
+
+
+def wait_for_any(requests: Iterable[tuple[Connection, int]], seconds: float) -> None:
+    """Wait until something has come for one of these requests, of different connections, at most for `seconds`.
+    `arrived` tells whether it was all of a response.
+    """
+    poll, most = select.poll(), seconds
+    for connection, correlation_id in requests:
+        if connection.arrived(correlation_id):
+            return
+        poll.register(connection.fileno(), select.POLLIN)
+        most = min(most, connection.patience)
+    poll.poll(max(most, 0.0) * 1000)
 
 
 def _buffer(size: int) -> memoryview:

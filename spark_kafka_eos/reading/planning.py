@@ -14,13 +14,15 @@ Rules, as in the built-in source unless noted:
 - A partition that appears after the start is read from its earliest offset.
 - A rate limit is divided in proportion to the backlog of each partition, but with at least one offset each. Where data
   may be lost, deleted offsets are no backlog (in the built-in source they are, and it reads nothing for many batches).
+- A query that no longer selects a topic goes on without it once it has read it (in the built-in source, that is data
+  loss).
 - Trigger.AvailableNow: list `latest` once and plan every micro-batch of that run with it.
 Source: Spark's KafkaMicroBatchStream and KafkaOffsetReader, for their meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -31,6 +33,7 @@ from spark_kafka_eos.options.source import Start, Timestamps
 from spark_kafka_eos.options.values import LatestMinus
 
 EARLIEST, LATEST = -2, -1  # in explicit offsets
+ONCE = "start once with failOnDataLoss=false, and then without it again: as long as it is set, any loss passes."
 _GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"
 
 
@@ -118,7 +121,12 @@ def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> d
     check_partitions("endingOffsets", wanted, latest)
     for tp in sorted(wanted):
         if wanted[tp] > latest[tp]:
-            raise ConfigurationError("endingOffsets", f"{tp} ends at offset {latest[tp]}, before {wanted[tp]}")
+            raise ConfigurationError(
+                "endingOffsets",
+                f"{tp} ends at offset {latest[tp]}, before {wanted[tp]}",
+                action="Set that offset at most, or -1 for the latest one. Records behind an open transaction do not "
+                "count before it has ended.",
+            )
     return _resolved(wanted, {}, latest)
 
 
@@ -186,6 +194,40 @@ def available(start: Offsets, *, earliest: Offsets, latest: Offsets) -> int:
     return sum(_waiting(start, earliest, latest).values())
 
 
+def removed(
+    option: str,
+    partitions: Iterable[TopicPartition],
+    start: Offsets,
+    end: Offsets,
+    *,
+    latest: Offsets,
+    given_up: Collection[str] = (),
+) -> frozenset[TopicPartition]:
+    """Of `partitions`, which are in `start` or `end` and which `option` no longer selects, those to go on without: all
+    of them, or ConfigurationError is raised.
+
+    `latest` is where those that still exist end. They must be read up to there, or as far as an earlier run planned, or
+    their topics must be `given_up`.
+    """
+    wanted = sorted(tp for tp in partitions if tp.topic not in given_up)
+    found = []
+    for tp in wanted:
+        first, last = start.get(tp, 0), end.get(tp, latest.get(tp))
+        if tp not in latest:
+            found.append(f"{tp} from {first} (it does not exist any more, so nobody knows how much was unread)")
+        elif last is not None and first < last:
+            found.append(f"{tp} from {first} to {last} (it exists)")
+    if found:
+        topics = ",".join(sorted({tp.topic for tp in wanted}))
+        raise ConfigurationError(
+            option,
+            f"no longer selects partitions of the checkpoint that may have unread records: {_some(found, '; ')}",
+            action="To read what is left, select them again until the query has read them. To go on without their "
+            f"unread records, set removedTopics={topics}: all other topics go on as before.",
+        )
+    return frozenset(partitions)
+
+
 def plan(
     start: Offsets,
     end: Offsets,
@@ -247,9 +289,18 @@ def plan(
         other = f" (offsets that hold other records now: {affected:,} in total)" if affected and len(lost) > 1 else ""
         raise DataLoss(
             f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}",
-            action="To continue without them, set failOnDataLoss=false.",
+            action=_go_on(lost),
         )
     return ReadPlan(ranges=tuple(ranges), lost=tuple(lost))
+
+
+def _go_on(lost: Iterable[Lost]) -> str:
+    """How to give up what is lost, and nothing else."""
+    gone = ",".join(sorted({one.partition.topic for one in lost if one.why == _GONE}))
+    others = any(one.why != _GONE for one in lost)
+    ways = [f"To continue without topics that were deleted, set removedTopics={gone}."] if gone else []
+    ways += [f"To continue without {'the other' if gone else 'these'} offsets, {ONCE}"] if others else []
+    return " ".join(ways)
 
 
 def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offsets) -> ReadPlan:

@@ -30,7 +30,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from spark_kafka_eos.errors import DataLoss, UnknownTopic
+from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
 from spark_kafka_eos.model import (
     UNRESOLVED,
     OffsetRange,
@@ -153,6 +153,7 @@ class Positions:
         """
         if start == end:
             return []
+        start, end = self._without_removed(start, end)
         self._known |= start.keys() | end.keys()
         earliest = self._earliest(start.keys() | end.keys())
         plan = planning.plan(
@@ -184,6 +185,50 @@ class Positions:
             max_bytes=self._options.max_bytes_per_partition,
             bytes_per_offset=self._bytes_per_offset(ranges),
         )
+
+    def _without_removed(self, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+        """Both without the partitions that the options no longer select. Raises ConfigurationError if something of them
+        is unread, unless it may be lost.
+        """
+        given_up = self._options.removed_topics
+        unselected = {
+            tp
+            for tp in start.keys() | end.keys()
+            if not self._options.selects(tp) or (tp.topic in given_up and tp not in self._look())
+        }
+        if not unselected:
+            return start, end
+        names = {tp.topic for tp in unselected}
+        there = {
+            tp
+            for name in self._cluster.existing(names)
+            for tp in unselected
+            if tp.topic == name
+            and tp.partition in self._cluster.topic(name).partitions
+            and self._same.is_the_same(name, self._cluster.topic(name).id)
+        }
+        try:
+            leaving = planning.removed(
+                self._options.selecting,
+                unselected,
+                start,
+                end,
+                latest=offsets.latest(self._cluster, there, isolation_level=self._options.isolation_level),
+                given_up=given_up,
+            )
+        except ConfigurationError:
+            if self._options.fail_on_data_loss:
+                raise
+            return start, end  # and they are counted among what is lost
+        log.warning(
+            "the query goes on without %s; if it reads such a topic again, it begins at its first record",
+            ", ".join(sorted({tp.topic for tp in leaving})),
+        )
+
+        def without(positions: Offsets) -> Offsets:
+            return {tp: at for tp, at in positions.items() if tp not in leaving}
+
+        return without(start), without(end)
 
     def _bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
         """Estimates for the partitions of `ranges`, as far as the tasks depend on them."""

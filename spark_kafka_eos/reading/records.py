@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
-from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableRecord, UnknownTopic
+from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import Marker, visible
+from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.columns import ColumnType, source_columns
 from spark_kafka_eos.reading.planning import remaining
-from spark_kafka_eos.wire.columns import from_numpy, from_offsets, to_numpy
-from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.columns import Int64s, from_numpy, from_offsets, to_numpy
+from spark_kafka_eos.wire.control import aborts
+from spark_kafka_eos.wire.decode import decode_in_parts
 from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.headers import HEADERS
 
@@ -43,6 +45,9 @@ _ENOUGH_BYTES = 4 << 20
 # The limit of a record batch's decompressed size, so that a decompression bomb cannot exhaust a worker's memory.
 # Producers create batches of a few megabytes; a larger kafka.max.partition.fetch.bytes increases this limit, too.
 _DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
+
+_YEAR_NS = 31_556_952 * 10**9
+_LAST_MS = ((1 << 63) - 1) // 1000  # as microseconds, the last that 64 bits hold
 
 _HEADERS = pa.list_(pa.field("element", HEADERS.value_type))  # as Spark calls it
 TYPES: Mapping[ColumnType, pa.DataType] = {
@@ -98,6 +103,7 @@ def _fetch(
         max_partition_fetch_bytes=options.max_partition_fetch_bytes,
         fetch_max_wait_ms=options.fetch_max_wait_ms,
         rack=_rack(options.client_rack),
+        learned=learned_of(cluster),
     )
     left = {wanted.partition: wanted for wanted in ranges}
     stopped_at: list[OffsetRange] = []
@@ -126,7 +132,10 @@ def _rack(wanted: str) -> str:
 
 def _deleted(error: UnknownTopic, unread: Iterable[OffsetRange]) -> DataLoss:
     ranges = ", ".join(f"{wanted.partition} from {wanted.start} to {wanted.end}" for wanted in unread)
-    return DataLoss(f"a topic was deleted while it was read ({error.what}); not read yet: {ranges}")
+    return DataLoss(
+        f"a topic was deleted while it was read ({error.what}); not read yet: {ranges}",
+        action="Start the query again: it names the topic, and how to go on without it.",
+    )
 
 
 def _still_there(ranges: Sequence[OffsetRange], cluster: Cluster) -> Sequence[OffsetRange]:
@@ -155,10 +164,10 @@ def _rows(
     try:
         headers = header_table(fetched.buffer, fetched.batches)
 
-        def marker(number: int) -> Marker:
-            return control_marker(fetched.buffer, fetched.batches[number], check_crcs=options.check_crcs)
+        def abort_markers(rows: Int64s) -> NDArray[np.bool_]:
+            return aborts(fetched.buffer, headers[rows], check_crcs=options.check_crcs)
 
-        shown = visible(headers, fetched.aborted, marker, options.isolation_level)
+        shown = visible(headers, fetched.aborted, abort_markers, options.isolation_level)
         if tally is not None:
             tally.count(fetched.partition, headers, shown)
         # In parts: a compressed response of a few megabytes may contain gigabytes.
@@ -194,25 +203,32 @@ def _column(name: str, records: pa.RecordBatch, partition: TopicPartition) -> pa
         case "partition":
             return from_numpy(np.full(records.num_rows, partition.partition, np.int32))
         case "timestamp":
-            return _timestamps(records)
+            return _timestamps(records, partition)
         case "headers":
             return _null_if_empty(records["headers"])
         case _:
             return records[name]
 
 
-def _timestamps(records: pa.RecordBatch) -> pa.Array:
+def _timestamps(records: pa.RecordBatch, partition: TopicPartition) -> pa.Array:
     """Timestamps in Spark's microseconds. Their 64-bit range is smaller than that of Kafka's milliseconds."""
     try:
         return records["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
     except pa.ArrowInvalid:
         milliseconds = to_numpy(records["timestamp"])
-        at = int(np.argmax(np.abs(milliseconds)))
-        raise CorruptRecordBatch(
-            f"the record at offset {records['offset'][at]} has timestamp {milliseconds[at]} ms, which is outside the "
-            "range of Spark's timestamps",
-            action="Start the query after this record (startingOffsets), with a new checkpoint.",
+        first = int(np.flatnonzero((milliseconds > _LAST_MS) | (milliseconds < -_LAST_MS))[0])
+        raise UndecodableRecord(
+            f"{partition}: the record at offset {records['offset'][first]} has timestamp {milliseconds[first]} ms, "
+            f"which is outside the range of Spark's timestamps{_in_nanoseconds(int(milliseconds[first]))}",
+            action='Read without this column, for example .schema("key binary, value binary, topic string, partition '
+            'int, offset bigint"): the query goes on with its checkpoint. And correct the producer.',
         ) from None
+
+
+def _in_nanoseconds(timestamp: int) -> str:
+    """What the timestamp most likely is, if it is not in milliseconds."""
+    year = 1970 + timestamp // _YEAR_NS
+    return f" (in nanoseconds it would be in {year}: does the producer set those?)" if 1971 <= year < 2200 else ""
 
 
 def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:

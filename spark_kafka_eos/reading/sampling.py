@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch_sizes import Estimate, Learned
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.byte_limit import (
@@ -62,8 +63,11 @@ def _look(
     if not at:
         return {}
     each = max(_FEWEST_BYTES, min(_BYTES, _ALL_BYTES // len(at)))
-    # A header has the size of its record batch, so that large ones need not come.
-    fetcher = Fetcher(cluster, isolation_level=isolation_level, max_partition_fetch_bytes=each, headers_only=True)
+    # All come at once. Of record batches that are larger than `each`, a broker returns one whole and no part of others
+    # (KIP-74), so these are asked for again with more.
+    topics = dict.fromkeys((tp.topic for tp in at), Estimate(bytes_per_offset=0.0, batch_bytes=each))
+    learned = Learned(first_room=2 * _ALL_BYTES, by_topic=topics)
+    fetcher = Fetcher(cluster, isolation_level=isolation_level, headers_only=True, learned=learned)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
     return {
         part.partition: sample(at[part.partition], list(scan(part.buffer, whole=False)))

@@ -14,6 +14,7 @@ Not obvious:
 - If the broker closes its connection or accepts none, the proxy closes the client's.
 - If a broker advertises the address of a `relay`, all brokers connect to it through the relay too. So rules can apply
   to WriteTxnMarkers, which ends a transaction.
+- `limit` makes the links slow: what brokers answer is passed on at this speed, and a cut loses what has not yet come.
 - Plaintext and SASL_PLAINTEXT only: the proxy cannot read encrypted requests.
 """
 
@@ -25,6 +26,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing
@@ -55,6 +57,8 @@ _log = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _CONNECT_MS = 5_000
 _HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # Linux; elsewhere POLLHUP says that
+_PIECES_PER_SECOND = 50
+_CATCHES_UP_S = 0.05  # after a sleep that took too long
 _APPLIED_FIRST = (Action.DROP_RESPONSE, Action.CUT_RESPONSE, Action.DUPLICATE, Action.ERROR_AFTER)
 
 
@@ -144,6 +148,25 @@ class Fault:
                 raise ToolFailed(f"the rule {self.rule} has not {otherwise} within {timeout:g} s: {self!r}")
 
 
+class _SlowLink:
+    """Lets this many bytes pass per second, of all who use it, in turns."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._speed = bytes_per_second
+        self._piece = max(1, int(bytes_per_second / _PIECES_PER_SECOND))
+        self._lock = threading.Lock()
+        self._free_at = time.monotonic()
+
+    def send(self, to: socket.socket, data: memoryview) -> None:
+        while data:
+            piece, data = data[: self._piece], data[self._piece :]
+            with self._lock:
+                self._free_at = max(self._free_at, time.monotonic() - _CATCHES_UP_S) + len(piece) / self._speed
+                passed = self._free_at
+            time.sleep(max(0.0, passed - time.monotonic()))
+            to.sendall(piece)
+
+
 class Proxy:
     """Listeners for every broker of the cluster at `bootstrap` (plaintext), and rules for the requests of its clients.
 
@@ -170,6 +193,7 @@ class Proxy:
         self._faults: list[Fault] = []
         self._listeners: dict[int, _Listener] = {}
         self._links: set[_Link] = set()
+        self._slow: dict[int | None, _SlowLink] = {}
         self._closed = False
         for rule in rules:
             self.add(rule)
@@ -217,6 +241,13 @@ class Proxy:
         with self._lock:
             listener = self._listeners[node] = _Listener(self._accepted, node, port)
             listener.upstream = _LOOPBACK, to
+
+    def limit(self, bytes_per_second: float, *, node: int | None = None) -> None:
+        """From now on, pass on what the broker `node` answers at this speed, in all connections together; without
+        `node`, what all other brokers answer together. Connections that are open keep their speed.
+        """
+        with self._lock:
+            self._slow[node] = _SlowLink(bytes_per_second)
 
     def cut(self) -> None:
         """Close every connection, including requests in flight; accept new connections."""
@@ -288,7 +319,8 @@ class Proxy:
             if self._closed:
                 client.close()
             else:
-                self._links.add(_Link(self, client, node, upstream))
+                slow = self._slow.get(node, self._slow.get(None))
+                self._links.add(_Link(self, client, node, upstream, slow))
 
     def ended(self, link: _Link) -> None:
         """Forget a closed connection."""
@@ -331,13 +363,17 @@ class _PassedRequest:
 class _Link:
     """A client's connection and the matching connection to the broker: one thread for requests, one for responses."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket, node: int, upstream: tuple[str, int]) -> None:
+    def __init__(
+        self, proxy: Proxy, client: socket.socket, node: int, upstream: tuple[str, int], slow: _SlowLink | None
+    ) -> None:
         self._proxy, self._client, self._node, self._where = proxy, client, node, upstream
         self._upstream: socket.socket | None = None
         self._pending: deque[_PassedRequest] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._requests_lost = self._responses_lost = False  # the connection is dead in that direction
+        self._slow = slow
+        self._delivering = False
         self._thread = _started(self._serve, f"proxy-{node}-requests")
 
     def close(self) -> None:
@@ -395,7 +431,7 @@ class _Link:
                 pending.answer = error_response(request, frame, fault.rule.code)
                 with self._changed:
                     self._pending.append(pending)
-                    self._deliver()
+                self._deliver()
                 return
             case Action.DELAY | Action.HOLD if fault:
                 fault.pause()
@@ -447,7 +483,7 @@ class _Link:
                 raise ConnectionAbortedError("a rule")
         with self._changed:
             pending.answer = answer
-            self._deliver()
+        self._deliver()
 
     def _repeat(self, frame: bytearray) -> None:
         """Send a request again, on a new connection, and wait for the response."""
@@ -456,18 +492,32 @@ class _Link:
             _receive(again)
 
     def _deliver(self) -> None:
-        """Send the responses that are next in order; the caller holds the lock."""
-        while self._pending and (answer := self._pending[0].answer) is not None:
-            pending = self._pending.popleft()
-            self._responses_lost = self._responses_lost or _is_closed(self._client)
-            if not self._responses_lost:
-                try:
-                    _send(self._client, answer)
-                except OSError:
-                    self._responses_lost = True
-            if pending.watch is not None and not self._responses_lost:
-                pending.watch.received(own=pending.fault is not None and pending.fault.rule.action in WITH_CODE)
-        self._changed.notify_all()
+        """Send the responses that are next in order, unless the other thread does: then it sends these, too."""
+        while (pending := self._next_answered()) is not None:
+            try:
+                self._answer(pending)
+            finally:
+                with self._changed:
+                    self._delivering = False
+                    self._pending.popleft()
+                    self._changed.notify_all()
+
+    def _next_answered(self) -> _PassedRequest | None:
+        with self._changed:
+            if self._delivering or not self._pending or self._pending[0].answer is None:
+                return None
+            self._delivering = True
+            return self._pending[0]
+
+    def _answer(self, pending: _PassedRequest) -> None:
+        assert pending.answer is not None
+        if not (self._responses_lost or _is_closed(self._client)):
+            with contextlib.suppress(OSError):
+                _send(self._client, pending.answer, self._slow)
+                if pending.watch is not None:
+                    pending.watch.received(own=pending.fault is not None and pending.fault.rule.action in WITH_CODE)
+                return
+        self._responses_lost = True
 
 
 def _dial(where: tuple[str, int]) -> socket.socket:
@@ -477,8 +527,12 @@ def _dial(where: tuple[str, int]) -> socket.socket:
     return upstream
 
 
-def _send(to: socket.socket, frame: bytes | bytearray) -> None:
-    to.sendall(struct.pack(">i", len(frame)) + frame)
+def _send(to: socket.socket, frame: bytes | bytearray, through: _SlowLink | None = None) -> None:
+    data = struct.pack(">i", len(frame)) + frame
+    if through is None:
+        to.sendall(data)
+    else:
+        through.send(to, memoryview(data))
 
 
 def _receive(source: socket.socket) -> bytearray | None:

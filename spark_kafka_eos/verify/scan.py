@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from spark_kafka_eos.errors import CorruptRecordBatch, ToolFailed
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import Marker
 from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -24,7 +23,7 @@ from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen
 from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance, unpack
 from spark_kafka_eos.verify.table import ComparedColumns, RowDigests
-from spark_kafka_eos.wire.decode import control_marker, decode_in_parts
+from spark_kafka_eos.wire.decode import Marker, control_marker, decode_in_parts
 from spark_kafka_eos.wire.digests import digests
 
 ScanProgress = Callable[[int], None]  # gets the number of offsets that were read since

@@ -3,6 +3,7 @@
 record_batch.py              the header of a record batch v2
 legacy.py                    messages of the format before Kafka 0.11, rewritten as record batches v2
 header_table.py              the headers of many batches as one array
+control.py                   which control batches are abort markers, many at once
 encode.py decode.py          Arrow columns <-> record batches
 stride.py chain.py           read records of equal size, and of different sizes
 headers.py varint.py         record headers, variable-length integers

@@ -43,7 +43,8 @@ SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS)])
 _ROW_BYTES = 200  # of memory that a record takes while it is decoded, besides its key and value
 _LARGEST_CONTROL_RECORD = 1 << 16  # far more than any of Kafka's has
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
-_MARKERS: dict[int, Literal["abort", "commit"]] = {0: "abort", 1: "commit"}
+Marker = Literal["abort", "commit", "other"]
+_MARKERS: dict[int, Marker] = {0: "abort", 1: "commit"}
 
 
 class _DecodePart(NamedTuple):
@@ -121,9 +122,7 @@ def decode_in_parts(
             yield from _decode(part, include_headers, part_bytes, limit)
 
 
-def control_marker(
-    buffer: Bytes, header: RecordBatchHeader, *, check_crcs: bool = True
-) -> Literal["abort", "commit", "other"]:
+def control_marker(buffer: Bytes, header: RecordBatchHeader, *, check_crcs: bool = True) -> Marker:
     """How the control batch ends its producer's transaction; "other" for a marker that does not.
 
     The key of its record has version int16 and type int16 (0 abort, 1 commit). Raises CorruptRecordBatch as

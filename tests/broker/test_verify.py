@@ -391,8 +391,8 @@ def aborted_list_ignored(patch):
 
 
 def abort_markers_ignored(patch):
-    def forgetful(headers, aborted, marker, isolation_level):
-        return visible(headers, aborted, lambda batch: "other", isolation_level)
+    def forgetful(headers, aborted, aborts, isolation_level):
+        return visible(headers, aborted, lambda rows: np.zeros(len(rows), bool), isolation_level)
 
     patch.setattr(reading, "visible", forgetful)
 

@@ -123,6 +123,7 @@ class ScriptedConnection:
         self.open = True
         self.pending = {}
         self.number = 0
+        self.arrival = (0, 0.0)
 
     @property
     def usable(self):
@@ -134,6 +135,9 @@ class ScriptedConnection:
 
     def readable(self):
         return False
+
+    def arrived(self, correlation_id):
+        return True
 
     def send(self, request, *, newest=None, decode=None):
         if not self.open:

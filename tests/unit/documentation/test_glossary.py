@@ -27,8 +27,9 @@ KAFKAS_AND_SPARKS = """
 # steps, answers and helpers.
 OF_THE_DESIGN = ("ledger", "transaction", "appending", "fetching", "reading")
 PLAIN = """
-    Answer ArrowFiles Ask Choice Counts Cursor Decide Diagnosis Event Files FindBounds LocalFiles Locate Lost
-    Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target TooLargeToTravel Wait
+    Answer ArrowFiles Arrival Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds Learned
+    LocalFiles Locate Lost Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target
+    TooLargeToTravel Wait
 """
 
 # What the code, its texts and the pages do not say, and what they say instead.

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, BrokerUnreachable, CorruptRecordBatch, DataLoss
-from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.fetching.fetch_response import FetchResponse, PartitionData
 from spark_kafka_eos.fetching.fetch_steps import EpochEndOffset
 from spark_kafka_eos.model import AbortedTransaction, OffsetRange, TopicPartition
@@ -155,6 +155,17 @@ def test_a_small_range_does_not_ask_for_megabytes_once_record_sizes_are_known(br
             pass
     sizes = [request.topics[0].partitions[0].partition_max_bytes for request in broker.sent("Fetch")]
     assert sizes[1] < sizes[0] < 128_000
+
+
+def test_what_one_task_learned_serves_the_next_one_of_the_process(broker):
+    broker.script["Fetch"] += [log(broker, batches_each=3)] * 2
+    cluster = broker.cluster()
+    for _ in range(2):
+        for _ in Fetcher(cluster, learned=learned_of(cluster)).fetch([OffsetRange(partition=FIRST, start=0, end=30)]):
+            pass
+    sizes = [request.topics[0].partitions[0].partition_max_bytes for request in broker.sent("Fetch")]
+    assert sizes[1] < sizes[0]
+    assert learned_of(broker.cluster()) != learned_of(cluster), "of another cluster nothing is known yet"
 
 
 def test_aborted_transactions_and_watermarks_are_passed_on(broker):

@@ -46,9 +46,13 @@ def budget(milliseconds, clock):
     return Budget(milliseconds=milliseconds, backoff_ms=100, backoff_max_ms=1_000, clock=clock, jitter=lambda: 0.5)
 
 
+def sizes(most=50 << 20):
+    return FetchSizes(fetch_max_bytes=most, max_partition_fetch_bytes=1 << 20)
+
+
 def plan_of(clock, *ranges, topic_id=None):
     wanted = [OffsetRange(partition=tp, start=start, end=end, topic_id=topic_id) for tp, start, end in ranges]
-    return FetchPlan(wanted, sizes=FetchSizes(1 << 20), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
+    return FetchPlan(wanted, sizes=sizes(), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
 
 
 def header(position, base_offset, next_offset, epoch=3):
@@ -158,7 +162,8 @@ class Walk:
                 self.asked[action.node] = action
                 self.requests.append((action.node, action.with_rack))
             case Receive():
-                self.plan.answered(action.node, (event or ten)(self.asked[action.node]))
+                node = action.nodes[0]
+                self.plan.answered(node, (event or ten)(self.asked[node]))
             case Locate():
                 self.plan.located(dict.fromkeys(action.partitions, event or leads()))
             case FindBounds():
@@ -375,7 +380,7 @@ def test_every_leader_has_a_request_on_its_way():
         1: [FIRST],
         2: [SECOND],
     }
-    assert then == Receive(node=1)
+    assert then == Receive(nodes=(1, 2))
 
 
 def test_one_leaders_throttle_holds_no_other_up():
@@ -384,13 +389,69 @@ def test_one_leaders_throttle_holds_no_other_up():
     requests, _ = asked(plan)
     plan.answered(1, ten(requests[1], throttle_ms=5_000))
     assert isinstance(plan.next(), Fetched)
-    for _ in range(4):
-        assert plan.next() == Receive(node=2)
+    for left in (5, 4, 3, 2):
+        assert plan.next() == Receive(nodes=(2,), seconds=left)
         clock.now += 1
         plan.answered(2, ten(requests[2]))
         requests, then = asked(plan)
         assert isinstance(then, Fetched)
     assert plan.next() == Wait(seconds=1.0, because=None)
+
+
+NO_LEADER = replace(leads(), node=-1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "leader"),
+    [(LOST, leads(1)), (Refused(error_code=6), NO_LEADER), (Refused(error_code=6), leads(1, topic_id=OTHER_ID))],
+    ids=["its broker is down", "it has no leader", "its topic id is in doubt"],
+)
+def test_a_partition_that_is_retried_does_not_stop_the_others(outcome, leader):
+    clock = Clock()
+    plan = located(plan_of(clock, (FIRST, 0, 20), (SECOND, 0, 100_000), topic_id=TOPIC_ID), {FIRST: 1, SECOND: 2})
+    requests, _ = asked(plan)
+    if outcome is LOST:
+        plan.failed(Receive(nodes=(1,)), outcome)
+    else:
+        plan.answered(1, answer({FIRST: outcome}))
+    began, came = clock.now, 0
+    while clock.now - began < 10 * PATIENCE_MS / 1000:
+        match action := plan.next():
+            case Wait() | Receive():
+                clock.now += min(action.seconds, 0.05)  # the next answer of the other broker
+                plan.answered(2, ten(requests[2]))
+            case Fetched():
+                came += 1
+            case Locate(partitions=partitions):
+                assert partitions == (FIRST,)
+                plan.located({FIRST: leader})
+            case Ask(node=1):
+                plan.failed(action, LOST)
+            case Ask():
+                requests[2] = action
+        if leader.topic_id != TOPIC_ID and clock.now - began > 1.5:
+            break  # after 2 s it would be DataLoss
+    assert came >= (clock.now - began) / 0.1, "one answer in 0.05 s, less what the first one waits for"
+
+
+def test_a_partition_without_a_leader_is_an_error_if_nothing_else_comes():
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 0, 20)), clock, locate=[NO_LEADER] * ENDLESS)
+    with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE .* orders-0"):
+        walk.run()
+    assert PATIENCE_MS / 1000 <= clock.now - 1_000 < PATIENCE_MS / 1000 + 1.5
+
+
+def test_a_partition_with_nothing_new_is_asked_for_after_the_others():
+    partitions = [TopicPartition("orders", number) for number in range(300)]
+    plan = plan_of(Clock(), *((tp, 0, 100_000) for tp in partitions))
+    plan = located(plan, dict.fromkeys(partitions, 1))
+    requests, _ = asked(plan)
+    first = [part.partition for part in requests[1].parts]
+    assert first == partitions[: len(first)]
+    plan.answered(1, empty(requests[1]))
+    requests, _ = asked(plan)
+    assert requests[1].parts[0].partition == partitions[len(first)]
 
 
 def test_a_throttle_ends_while_the_reader_works():
@@ -455,15 +516,16 @@ def test_only_silence_since_the_last_throttle_is_data_loss():
 
 def planned_in(epoch, clock):
     wanted = OffsetRange(partition=FIRST, start=0, end=10, topic_id=TOPIC_ID, leader_epoch=epoch)
-    return FetchPlan([wanted], sizes=FetchSizes(1 << 20), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
+    return FetchPlan([wanted], sizes=sizes(), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
 
 
 def test_a_leader_of_an_earlier_epoch_than_planned_is_not_asked():
-    plan = planned_in(7, Clock())
+    clock = Clock()
+    plan = planned_in(7, clock)
     for epoch in (5, 6):
         assert isinstance(plan.next(), Locate)
         plan.located({FIRST: replace(leads(), leader_epoch=epoch)})
-        assert isinstance(plan.next(), Wait)
+        clock.now += plan.next().seconds
     assert plan.next() == Locate(partitions=(FIRST,), outdated=frozenset({"orders"}))
     plan.located({FIRST: replace(leads(2), leader_epoch=7)})
     ask = plan.next()
@@ -606,8 +668,13 @@ class Anything:
                 assert not flying & {part.partition for part in action.parts}
                 if not fails:
                     self.in_flight[leader] = action
-            case Receive(node=leader):
+            case Receive(nodes=nodes, seconds=seconds):
+                if seconds < 10 and not fails and self.chance():
+                    self.passes(seconds)  # nothing comes in time
+                    return
+                leader = self.draw(st.sampled_from(nodes))
                 ask = self.in_flight.pop(leader)
+                action = Receive(nodes=(leader,))
                 if not fails:
                     self.plan.answered(leader, self.answer(ask))
             case Locate(partitions=partitions) if not fails:

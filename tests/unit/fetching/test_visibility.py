@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from spark_kafka_eos.fetching.visibility import Marker, visible
+from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.model import CONTROL, TRANSACTIONAL, AbortedTransaction, IsolationLevel, RecordBatchHeader
+from spark_kafka_eos.wire.columns import Int64s
+
+# The type of a control batch; "other" for one that does not end a transaction.
+Marker = Literal["abort", "commit", "other"]
 
 
 def table(batches: Sequence[RecordBatchHeader]) -> NDArray[np.void]:
@@ -103,10 +108,10 @@ class Log:
     ) -> list[bool]:
         """Of each batch whether it is visible."""
 
-        def read_marker(number: int) -> Marker:
-            return self.read_marker(batches[number])
+        def aborts(rows: Int64s) -> NDArray[np.bool_]:
+            return np.array([self.read_marker(batches[row]) == "abort" for row in rows], np.bool_)
 
-        return [bool(one) for one in visible(table(batches), aborted, read_marker, isolation_level)]
+        return [bool(one) for one in visible(table(batches), aborted, aborts, isolation_level)]
 
     def read_marker(self, batch: RecordBatchHeader) -> Marker:
         marker = self.markers[batch.position]
@@ -204,15 +209,15 @@ def test_read_uncommitted_shows_all_but_control_batches() -> None:
 
 def test_only_markers_of_producers_that_abort_are_read() -> None:
     log = Log().data(1).data(2).marker(2, "commit").marker(1, "abort").marker(1, "commit")
-    read = []
+    read: list[int] = []
 
-    def read_marker(number: int) -> Marker:
-        read.append(number)
-        return log.read_marker(log.batches[number])
+    def aborts(rows: Int64s) -> NDArray[np.bool_]:
+        read.extend(rows.tolist())
+        return np.array([log.read_marker(log.batches[row]) == "abort" for row in rows], np.bool_)
 
-    found = visible(table(log.batches), [one for one, _ in log.index], read_marker)
+    found = visible(table(log.batches), [one for one, _ in log.index], aborts)
     assert found.tolist() == [False, True, False, False, False]
-    assert read == [3]
+    assert read == [3, 4]
 
 
 @given(st.data())
@@ -227,18 +232,11 @@ def test_any_batches_with_any_list_are_as_visible_as_batch_by_batch(data: st.Dat
         log.append(producer_id, attributes, records, marker)
     listed = st.builds(AbortedTransaction, producer_id=producers, first_offset=st.integers(-1, log.end + 1))
     aborted = data.draw(st.lists(listed, max_size=6))
-    read: tuple[list[int], list[int]] = [], []
-
-    def marker_of(number: int, seen: list[int]) -> Marker:
-        seen.append(number)
-        return log.read_marker(log.batches[number])
-
-    found = visible(table(log.batches), aborted, lambda number: marker_of(number, read[0])).tolist()
-    if aborted:
-        assert found == row_by_row(log.batches, aborted, lambda number: marker_of(number, read[1]))
-    else:
-        assert found == [not batch.is_control for batch in log.batches]
-    assert sorted(read[0]) == read[1]
+    assert log.shown(log.batches, aborted) == (
+        row_by_row(log.batches, aborted, lambda number: log.read_marker(log.batches[number]))
+        if aborted
+        else [not batch.is_control for batch in log.batches]
+    )
 
 
 @given(st.data())

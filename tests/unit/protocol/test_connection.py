@@ -19,7 +19,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions, Secret, Security
-from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.connection import Connection, wait_for_any
 from tests.certificates import issue
 
 ApiVersion = ApiVersionsResponse.ApiVersion
@@ -274,6 +274,123 @@ def test_a_broker_that_answers_byte_by_byte_is_given_up_after_the_request_timeou
         assert 0.4 < time.monotonic() - started < 4, "the answer's 39 bytes take 8 s"
     finally:
         hung_up.set()
+
+
+def large(correlation_id, size=5 << 14):
+    """A response that only `decode` reads."""
+    return struct.pack(">ii", 4 + size, correlation_id) + bytes(size)
+
+
+def ask_for_bytes(connection):
+    """Asks for what `large` answers."""
+    return connection.send(MetadataRequest(topics=None, allow_auto_topic_creation=False), decode=len)
+
+
+def steadily(server, pause):
+    """Answers with `large` in pieces of 16 KiB, with a pause after each."""
+
+    def answer(api, version, number):
+        if api != METADATA:
+            return None
+        response = large(number)
+        for start in range(0, len(response), 1 << 14):
+            server.accepted.sendall(response[start : start + (1 << 14)])
+            pause()
+        return b""
+
+    return answer
+
+
+def silent_until(release):
+    """Answers nothing, and then closes the connection."""
+
+    def wait(api, version, number):
+        if api == METADATA:
+            release.wait(10)
+
+    return wait
+
+
+def test_a_slow_link_is_not_taken_for_a_silent_broker(peer, connect):
+    server = peer()
+    server.behave = steadily(server, lambda: time.sleep(0.25))
+    connection = connect(server, request_timeout_ms=500)
+    assert connection.receive(ask_for_bytes(connection)) == 4 + (5 << 14), "it took 1.25 s"
+    size, seconds = connection.arrival
+    assert size == 4 + (5 << 14)
+    assert 0.8 < seconds < 10
+
+
+def test_a_response_that_stops_halfway_is_given_up_and_says_how_much_came(peer, connect):
+    release = threading.Event()
+
+    def half(api, version, number):
+        if api == METADATA:
+            server.accepted.sendall(large(number)[: 2 << 14])
+            release.wait(10)
+
+    server = peer(half)
+    connection = connect(server, request_timeout_ms=300)
+    try:
+        with pytest.raises(BrokerUnreachable, match="no response: timed out"):
+            connection.receive(ask_for_bytes(connection))
+        assert connection.arrival[0] == (2 << 14) - 4
+    finally:
+        release.set()
+
+
+def test_the_first_answer_of_several_brokers_is_taken_first(peer, connect):
+    release = threading.Event()
+    slow, fast = peer(), peer()
+    slow.behave = steadily(slow, lambda: release.wait(10))
+    fast.behave = lambda api, version, number: large(number) if api == METADATA else None
+    connections = [connect(slow), connect(fast)]
+    requests = [(connection, ask_for_bytes(connection)) for connection in connections]
+    try:
+        while not connections[1].arrived(requests[1][1]):
+            wait_for_any(requests, 10)
+        assert not connections[0].arrived(requests[0][1])
+        assert connections[1].receive(requests[1][1]) == 4 + (5 << 14)
+    finally:
+        release.set()
+    while not connections[0].arrived(requests[0][1]):
+        wait_for_any(requests[:1], 10)
+    assert connections[0].receive(requests[0][1]) == 4 + (5 << 14)
+
+
+def test_nothing_that_comes_is_waited_for_no_longer_than_asked(peer, connect):
+    release = threading.Event()
+    connection = connect(peer(silent_until(release)))
+    number = ask_for_bytes(connection)
+    started = time.monotonic()
+    try:
+        wait_for_any([(connection, number)], 0.2)
+        assert 0.15 < time.monotonic() - started < 4
+        assert not connection.arrived(number)
+    finally:
+        release.set()
+
+
+def test_a_silent_one_of_several_brokers_is_lost_after_the_request_timeout(peer, connect):
+    release = threading.Event()
+    connection = connect(peer(silent_until(release)), request_timeout_ms=300)
+    number = ask_for_bytes(connection)
+    try:
+        while not connection.arrived(number):
+            wait_for_any([(connection, number)], 10)
+        with pytest.raises(BrokerUnreachable, match="timed out"):
+            connection.receive(number)
+    finally:
+        release.set()
+
+
+def test_a_lost_one_of_several_brokers_says_why(peer, connect):
+    connection = connect(peer(lambda api, version, number: None))
+    number = ask_for_bytes(connection)
+    while not connection.arrived(number):
+        wait_for_any([(connection, number)], 10)
+    with pytest.raises(BrokerUnreachable, match="closed the connection|reset"):
+        connection.receive(number)
 
 
 def test_a_broker_that_reads_nothing_is_given_up_after_the_request_timeout(peer, connect):

@@ -296,7 +296,14 @@ def test_a_query_that_must_not_lose_data_stops_at(loss: str) -> None:
     start, end, _, expected = LOSSES[loss]
     with pytest.raises(DataLoss, match=rf"{expected.partition} from {expected.start}.*{expected.why}") as raised:
         plan(start, end, earliest=EARLIEST)
-    assert "failOnDataLoss=false" in str(raised.value)
+    way = f"removedTopics={expected.partition.topic}" if "gone" in expected.why else "once with failOnDataLoss=false"
+    assert way in str(raised.value)
+
+
+def test_each_kind_of_loss_is_given_up_in_its_own_way() -> None:
+    with pytest.raises(DataLoss) as raised:
+        plan({A: 2, B: 9, TopicPartition("gone", 0): 1}, LATEST, earliest=EARLIEST)
+    assert "deleted, set removedTopics=gone. To continue without the other offsets, start once" in str(raised.value)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

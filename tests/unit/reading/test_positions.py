@@ -546,6 +546,86 @@ def test_a_deleted_topic_that_is_there_again_after_a_restart_is_still_data_loss(
         open_positions(Brokers(t=[(0, 3)])).batch(json_of(t=[10]), {})
 
 
+# What the options no longer select
+
+
+def test_a_topic_that_was_read_may_be_left_out(open_positions, caplog):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 9)])
+    source = open_positions(brokers, subscribe="u")
+    end = source.latest(json_of(t=[10], u=[5]), limited=False)
+    assert end == json_of(u=[9])
+    [[only]] = source.batch(json_of(t=[10], u=[5]), end)
+    assert (only.partition.topic, only.start, only.end) == ("u", 5, 9)
+    assert "goes on without t" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "u"}, {"subscribePattern": "u.*"}, {"assign": '{"u": [0]}'}])
+def test_a_topic_with_unread_records_is_not_left_out(open_positions, options):
+    source = open_positions(Brokers(t=[(0, 30)], u=[(0, 5)]), **options)
+    start = json_of(t=[10], u=[5])
+    with pytest.raises(ConfigurationError, match=r"t-0 from 10 to 30 \(it exists\)") as raised:
+        source.batch(start, source.latest(start, limited=False))
+    assert raised.value.option == next(iter(options))
+    assert "removedTopics=t:" in str(raised.value)
+    assert "failOnDataLoss" not in str(raised.value)
+
+
+def test_a_topic_that_is_no_longer_there_is_not_left_out_because_it_may_have_unread_records(open_positions):
+    source = open_positions(Brokers(u=[(0, 5)]), subscribe="u")
+    start = json_of(t=[10], u=[5])
+    with pytest.raises(ConfigurationError, match=r"t-0 from 10 \(it does not exist any more"):
+        source.batch(start, source.latest(start, limited=False))
+
+
+def test_a_topic_that_another_has_replaced_is_not_left_out(open_positions):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    both = open_positions(brokers, subscribe="t,u")
+    start = recorded(both.latest(OPEN, limited=False))
+    brokers.create_again("t", (0, 3))
+    source = open_positions(brokers, subscribe="u")
+    with pytest.raises(ConfigurationError, match=r"t-0 from 10 \(it does not exist any more"):
+        source.batch(start, source.latest(start, limited=False))
+
+
+@pytest.mark.parametrize("there", [{"t": [(0, 30)]}, {}], ids=["it exists", "it does not"])
+def test_unread_records_of_a_removed_topic_are_given_up_on_request_and_no_others(open_positions, there):
+    source = open_positions(Brokers(u=[(7, 9)], **there), subscribe="u", removedTopics="t")
+    start = json_of(t=[10], u=[8])
+    [[only]] = source.batch(start, source.latest(start, limited=False))
+    assert (only.partition.topic, only.start, only.end) == ("u", 8, 9)
+    start = json_of(t=[10], u=[5])
+    with pytest.raises(DataLoss, match="u-0 from 5 to 7"):
+        source.batch(start, source.latest(start, limited=False))
+
+
+def test_a_deleted_topic_that_is_still_selected_is_given_up_on_request_and_read_if_it_comes_again(open_positions):
+    brokers = Brokers(u=[(0, 9)])
+    source = open_positions(brokers, subscribe="t,u", removedTopics="t")
+    start = json_of(t=[10], u=[8])
+    end = source.latest(start, limited=False)
+    [[only]] = source.batch(start, end)
+    assert (only.partition.topic, only.start, only.end) == ("u", 8, 9)
+    brokers.has(t=[(0, 3)])
+    brokers.seconds += 10.0
+    after = source.latest(end, limited=False)
+    [[only]] = source.batch(end, after)
+    assert (only.partition.topic, only.start, only.end) == ("t", 0, 3)
+
+
+def test_a_batch_that_an_earlier_run_planned_with_a_topic_is_not_run_without_it(open_positions):
+    source = open_positions(Brokers(t=[(0, 30)], u=[(0, 9)]), subscribe="u")
+    with pytest.raises(ConfigurationError, match=r"t-0 from 10 to 20 \(it exists\)"):
+        source.batch(json_of(t=[10], u=[5]), json_of(t=[20], u=[9]))
+
+
+def test_with_fail_on_data_loss_false_a_topic_is_left_out_with_a_warning(open_positions, caplog):
+    source = open_positions(Brokers(t=[(0, 30)], u=[(0, 9)]), subscribe="u", failOnDataLoss="false")
+    start = json_of(t=[10], u=[5])
+    [[only]] = source.batch(start, source.latest(start, limited=False))
+    assert only.partition.topic == "u"
+    assert "data was lost and is skipped" in caplog.text
+
+
 def test_a_deleted_topic_costs_a_wait_once(open_positions):
     brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
     source = open_positions(brokers, subscribe="t,u", failOnDataLoss="false")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UnknownTopic
+from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableRecord, UnknownTopic
 from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
@@ -161,13 +161,41 @@ def test_damaged_bytes_name_the_partition(fetches, read):
         read([wanted(0, 3)])
 
 
-def test_a_timestamp_that_spark_cannot_hold_names_the_record(fetches, read):
-    values = pa.array([b"a", b"b"], pa.binary())
-    buffer = encode(pa.nulls(2, pa.binary()), values, np.array([RECEIVED, 2**62]))
-    broken = replace(part(0, 2), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
-    fetches([broken])
-    with pytest.raises(CorruptRecordBatch, match=f"t-0: the record at offset 1 has timestamp {2**62} ms"):
-        read([wanted(0, 2)])
+def with_timestamps(*timestamps):
+    """A part with a record for each of these, in milliseconds."""
+    count = len(timestamps)
+    buffer = encode(pa.nulls(count, pa.binary()), pa.array([b"a"] * count, pa.binary()), np.array(timestamps))
+    return replace(part(0, count), buffer=memoryview(buffer), batches=tuple(scan(buffer)))
+
+
+NANOSECONDS = RECEIVED * 1_000_000
+LAST_MS = 9_223_372_036_854_775
+
+
+@pytest.mark.parametrize(
+    ("timestamps", "named"),
+    [
+        ((RECEIVED, NANOSECONDS, NANOSECONDS + 5), f"offset 1 has timestamp {NANOSECONDS} ms"),
+        ((LAST_MS + 1, 2**62), f"offset 0 has timestamp {LAST_MS + 1} ms"),
+        ((RECEIVED, -LAST_MS - 1, -(2**62)), f"offset 1 has timestamp {-LAST_MS - 1} ms"),
+    ],
+)
+def test_a_timestamp_that_spark_cannot_hold_names_the_first_such_record(fetches, read, timestamps, named):
+    fetches([with_timestamps(*timestamps)])
+    with pytest.raises(UndecodableRecord, match=f"t-0: the record at {named}") as raised:
+        read([wanted(0, len(timestamps))])
+    assert ("in nanoseconds it would be in 20" in str(raised.value)) == (NANOSECONDS in timestamps)
+
+
+def test_records_whose_timestamps_spark_cannot_hold_are_read_without_the_column(fetches, read):
+    fetches([with_timestamps(RECEIVED, NANOSECONDS)])
+    assert offsets(read([wanted(0, 2)], columns=("value", "offset"))) == [0, 1]
+
+
+def test_the_first_and_the_last_timestamp_that_spark_can_hold_are_read(fetches, read):
+    fetches([with_timestamps(-LAST_MS, -1, LAST_MS)])
+    (batch,) = read([wanted(0, 3)])
+    assert batch["timestamp"].cast(pa.int64()).to_pylist() == [-LAST_MS * 1_000, -1_000, LAST_MS * 1_000]
 
 
 def test_the_crc_is_not_looked_at_when_it_is_switched_off(fetches, read):

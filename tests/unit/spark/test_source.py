@@ -6,6 +6,7 @@ import traceback
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming import python_streaming_source_runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, DataLoss, UnknownTopic
@@ -128,3 +129,20 @@ def test_nor_does_what_a_wrong_option_raises(given):
     with pytest.raises(ConfigurationError) as raised:
         KafkaEosDataSource({"kafka.bootstrap.servers": "b:1"} | given).schema()
     assert "committed." not in str(raised.value)
+
+
+def test_spark_calls_a_source_for_nothing_that_it_does_not_offer():
+    """A new hook, such as one for metrics in the query's progress, makes this fail: then it should be used."""
+    calls = {name for name in vars(python_streaming_source_runner) if name.endswith("_FUNC_ID")}
+    assert calls <= {
+        "INITIAL_OFFSET_FUNC_ID",
+        "LATEST_OFFSET_FUNC_ID",
+        "PARTITIONS_FUNC_ID",
+        "COMMIT_FUNC_ID",
+        "CHECK_SUPPORTED_FEATURES_ID",
+        "PREPARE_FOR_TRIGGER_AVAILABLE_NOW_FUNC_ID",
+        "LATEST_OFFSET_ADMISSION_CONTROL_FUNC_ID",
+        "GET_DEFAULT_READ_LIMIT_FUNC_ID",
+        "REPORT_LATEST_OFFSET_FUNC_ID",
+    }
+    assert calls, "they have other names now"

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
@@ -101,6 +102,10 @@ class Client:
             return None
         response = EndTxnResponse.decode(frame, version=4, header=True)
         return response.header.correlation_id, response.error_code
+
+    def hears_part(self) -> None:
+        """Waits for the first byte of an answer."""
+        assert self._socket.recv(1)
 
     def ask(self, number: int) -> tuple[int, int] | None:
         self.send(number)
@@ -354,6 +359,26 @@ def test_a_cut_closes_what_is_connected_and_new_connections_are_accepted(proxy, 
     proxy.cut()
     assert client.answer() is None
     assert connect(proxy.bootstrap).ask(2) == (2, 0)
+
+
+def test_a_slow_link_passes_answers_in_order_at_its_speed(proxy, connect):
+    proxy.limit(100)
+    client = connect(proxy.bootstrap)
+    began = time.monotonic()
+    for number in range(1, 6):
+        client.send(number)
+    assert [client.answer() for _ in range(5)] == [(number, 0) for number in range(1, 6)]
+    seconds = 5 * 15 / 100  # of 15 bytes each
+    assert seconds - 0.05 <= time.monotonic() - began < seconds + 2
+
+
+def test_an_answer_on_a_slow_link_is_lost_with_its_connection(proxy, connect):
+    proxy.limit(10)
+    client = connect(proxy.bootstrap)
+    client.send(1)
+    client.hears_part()
+    proxy.cut()
+    assert client.answer() is None
 
 
 def test_a_broker_that_is_gone_closes_the_connection(proxy, broker, connect):
