@@ -60,4 +60,4 @@ def test_a_mutant_meets_the_tests_of_its_package_first():
 
 def test_every_package_that_a_query_uses_is_among_them():
     packages = {path.name for path in ROOT_PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert packages - set(PACKAGES) == {"cli", "demo", "testing", "verify"}
+    assert packages - set(PACKAGES) == {"cli", "demo", "doctor", "testing", "verify"}
