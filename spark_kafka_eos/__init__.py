@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.spark.dead_letters import aside, split
     from spark_kafka_eos.spark.delta import DeltaParticipant
     from spark_kafka_eos.spark.follow import follow
+    from spark_kafka_eos.spark.iceberg import IcebergParticipant
     from spark_kafka_eos.spark.lineage import LineageListener
     from spark_kafka_eos.spark.progress import ProgressListener
     from spark_kafka_eos.spark.stopping import stop_on_sigterm
@@ -127,6 +128,7 @@ __all__ = [
     "DataLoss",
     "DeltaParticipant",
     "Held",
+    "IcebergParticipant",
     "IllegalTransactionState",
     "InvalidRow",
     "InvalidSchema",
@@ -172,6 +174,7 @@ __getattr__ = lazy(
         "Conflict": "spark_kafka_eos.participants.participant",
         "DeltaParticipant": "spark_kafka_eos.spark.delta",
         "Held": "spark_kafka_eos.participants.participant",
+        "IcebergParticipant": "spark_kafka_eos.spark.iceberg",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "LineageListener": "spark_kafka_eos.spark.lineage",
         "Participant": "spark_kafka_eos.participants.participant",

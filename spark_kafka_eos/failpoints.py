@@ -28,7 +28,8 @@ POINTS = (
 # Those of a batch with a participant, before `initialised` and between `offsets committed` and `ended`.
 WITH_TABLE = (
     "table fenced",  # the table's version is a new one, the transactional.id is not taken yet
-    "table half committed",  # rows and token are in the open transaction of a SqlTable's database
+    "table half committed",  # rows and token are in the open transaction of a SqlTable's database, or the rows on a
+    # staging branch of an IcebergParticipant
     "table committed",  # the table has rows and token, EndTxn not sent
 )
 

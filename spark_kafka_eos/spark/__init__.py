@@ -10,7 +10,7 @@ arrow_stream.py                         `arrow_stream`: records go from read to 
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 shared_threads.py                       threads of the driver that queries share
 rows.py schema.py                       columns of the sink, columns of the source
-delta.py                                a table of Delta Lake that takes part in a batch
+delta.py iceberg.py                     a table of Delta Lake, or Apache Iceberg, that takes part in a batch
 dead_letters.py                         `aside` and `split`, for users
 stopping.py                             a stop in the middle of a batch, and SIGTERM
 features.py                             what the installed PySpark can do

@@ -1,7 +1,8 @@
 """Reads from the JVM of a classic SparkSession: the running query, its checkpoint, and the attempts of its stages; and
 runs a function before the JVM ends.
 
-All use of py4j is in this file. Spark Connect gives no access to the JVM; callers then rely on options.
+All use of py4j is in this file, but what calls the table of `iceberg_table`. Spark Connect gives no access to the JVM;
+callers then rely on options.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -302,6 +304,29 @@ def before_shutdown(session: SparkSession, run: Callable[[], None], seconds: flo
 
 def _unfinished(info: Any) -> bool:
     return bool(info.currentAttemptId() == 0 and info.numCompletedTasks() + info.numFailedTasks() < info.numTasks())
+
+
+def iceberg_table(session: SparkSession, name: str) -> Any:
+    """Apache Iceberg's Table, the one that the session's catalog has. For a classic session."""
+    session.table(name)  # else a catalog that nothing has used yet is not found from another thread
+    return _jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)
+
+
+def file_system(session: SparkSession, location: str) -> str:
+    """The scheme of Hadoop's FileSystem for `location`. For a classic session."""
+    path = _jvm(session).org.apache.hadoop.fs.Path(location)
+    return str(path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).getScheme())
+
+
+@contextlib.contextmanager
+def raising(exception: type[Exception], java: str) -> Iterator[None]:
+    """Raise `exception` for Java's of this class."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        if not is_instance_of(SparkContext._gateway, error.java_exception, java):
+            raise
+        raise exception from error
 
 
 def _execution(session: SparkSession) -> Any:

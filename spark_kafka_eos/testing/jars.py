@@ -102,6 +102,23 @@ def delta_lake(spark: str, version: str = "4.4.0") -> Bundle:
     return Bundle(name="delta", version=f"{version}-spark-{of_spark}", modules=tuple(modules))
 
 
+def iceberg(spark: str, version: str = "1.12.0") -> Bundle:
+    """Apache Iceberg of this version for this release of Spark (its version number, 4.1 or later), and SQLite for its
+    JDBC catalog.
+    """
+    of_spark = ".".join(spark.split(".")[:2])
+    modules = (
+        Module(
+            organisation="org.apache.iceberg",
+            name=f"iceberg-spark-runtime-{of_spark}_2.13",
+            revision=version,
+            alone=True,
+        ),
+        Module(organisation="org.xerial", name="sqlite-jdbc", revision="3.53.1.0", alone=True),
+    )
+    return Bundle(name="iceberg", version=f"{version}-spark-{of_spark}", modules=modules)
+
+
 # Scala, connector, token provider (not every release of it is published), Kafka's client.
 _NEWEST_CONNECTOR = ("2.13", "4.2.0", "4.0.0", "3.9.1")
 _CONNECTORS = {

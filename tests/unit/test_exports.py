@@ -23,6 +23,7 @@ PUBLIC = {
     "DataLoss",
     "DeltaParticipant",
     "Held",
+    "IcebergParticipant",
     "IllegalTransactionState",
     "InvalidRow",
     "InvalidSchema",

@@ -1,18 +1,21 @@
-"""A driver to be killed: each batch goes to a topic and to a table of Delta Lake. Arguments: bootstrap, from, to,
-table, checkpoint."""
+"""A driver to be killed: each batch goes to a topic and to a table. Arguments: bootstrap, from, to, class of the
+participant, table, checkpoint."""
 
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import DeltaParticipant, TransactionalWriter
+import spark_kafka_eos
+from spark_kafka_eos import TransactionalWriter
 
-bootstrap, source, target, name, checkpoint = sys.argv[1:]
+bootstrap, source, target, participant, name, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.appName("both").getOrCreate()
 kafka = {"kafka.bootstrap.servers": bootstrap}
-table = DeltaParticipant(spark, name, key="rows")
-writer = TransactionalWriter(kafka | {"kafka.transactional.id": f"both-{target}", "topic": target})
+table = getattr(spark_kafka_eos, participant)(spark, name, key="rows")
+# After the timeout, a batch that only the table has would be computed again, with other draws: longer than any start.
+timeout = {"kafka.transaction.timeout.ms": "900000"}
+writer = TransactionalWriter(kafka | timeout | {"kafka.transactional.id": f"both-{target}", "topic": target})
 # Another draw for each computation of the batch: both sides get the same one.
 drawn = F.concat(F.col("value").cast("string"), F.lit(" "), F.rand().cast("string"))
 rows = (
