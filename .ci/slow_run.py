@@ -48,9 +48,11 @@ PARTS = {
         "tests/broker/test_table_operators.py",
         "tests/spark/test_demo.py",
         "tests/spark/test_table.py",
-        "tests/spark/test_delta.py",
     ],
     "table-kills": ["tests/broker/test_table_kills.py"],
+    "delta": ["tests/spark/test_delta.py"],
+    "iceberg": ["tests/spark/test_iceberg.py", "tests/spark/test_iceberg_rest.py"],
+    "table-streams": ["tests/spark/test_table_streams.py"],
     "kills": [
         "tests/spark/test_crashes.py",
         "tests/spark/test_fenced_drivers.py",
@@ -74,7 +76,7 @@ PARTS = {
         "tests/spark/test_migrating_checkpoint.py",
         "tests/spark/test_rollback.py",
     ],
-    "readers": ["tests/broker/test_random_workload.py"],
+    "readers": ["tests/broker/test_random_workload.py", "tests/broker/test_slow_links.py"],
     "registry": ["tests/unit/registry/test_fuzzed_schemas.py"],
     "clusters": [
         "tests/spark/test_databricks.py",
