@@ -102,5 +102,5 @@ def _request(chance: random.Random, transaction_version: int) -> tuple[str, int]
 
 
 def _until(chance: random.Random) -> Until:
-    untils: Sequence[Until] = ("planned", "noted", "stopped")
-    return chance.choice(untils)
+    moments: Sequence[Until] = ("planned", "noted", "stopped")
+    return chance.choice(moments)
