@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.diagnosis import Diagnosis, Planned
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
@@ -23,7 +22,6 @@ from spark_kafka_eos.participants.participant import Held, Participant
 from spark_kafka_eos.participants.token import Token, UnreadableToken, decode
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 _MOST_LOOKS = 5
@@ -72,7 +70,9 @@ def held_by(participant: Participant) -> Held:
 
 def _looked(cluster: Cluster, options: SinkOptions, held: Held, planned: Planned) -> TableDiagnosis:
     token = decode(held.token, signer_of(options))
-    owner = _settled(cluster, options.transactional_id)
+    owner = describe.settled(
+        cluster, lambda: describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
+    )
     keeper = LedgerKeeper(
         options, cluster, TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
     )
@@ -112,22 +112,3 @@ def _own(
     if isinstance(entry, LedgerEntry) and token.names(entry):
         return batch, Skip(reason=f"table and Kafka have {token}")
     return batch, Write(reason=f"the ledger does not have {token}")
-
-
-def _settled(cluster: Cluster, transactional_id: str) -> TransactionFacts | Unread | None:
-    """What the coordinator says, after the end of a transaction that is already decided: only then the ledger shows
-    it. Raises BrokerUnreachable if that does not come.
-    """
-    budget = cluster.budget()
-    while True:
-        facts = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
-        if not isinstance(facts, TransactionFacts) or not facts.is_open or facts.state == "Ongoing":
-            return facts
-        delay = budget.delay(soon=True)
-        if delay is None:
-            raise BrokerUnreachable(
-                f"the last transaction of {transactional_id!r} stays in state {facts.state}: its coordinator cannot "
-                "write the markers",
-                action="Check the leaders of its partitions (`kafka-eos transactions describe`).",
-            )
-        cluster.sleep(delay)

@@ -8,12 +8,12 @@ kafka-python's modules makes the classes of many.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest
 
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, UnknownTopic
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -136,6 +136,23 @@ def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> Tran
     if state.error_code:
         return None
     return transaction_facts(state, cluster.coordinator("transaction", transactional_id), now_ms=now_ms)
+
+
+def settled(cluster: Cluster, ask: Callable[[], TransactionFacts | Unread | None]) -> TransactionFacts | Unread | None:
+    """What `ask` finds of a transactional.id, after the end of a transaction that is already decided: only then the
+    ledger shows it. InitProducerId would wait for that, too. Raises BrokerUnreachable if it does not come.
+    """
+    budget = cluster.budget()
+    while isinstance(facts := ask(), TransactionFacts) and facts.is_prepared:
+        delay = budget.delay(soon=True)
+        if delay is None:
+            raise BrokerUnreachable(
+                f"the last transaction of {facts.transactional_id!r} has been in state {facts.state} for "
+                f"{budget.milliseconds} ms: its coordinator cannot write the markers",
+                action="Check the leaders of its partitions (`kafka-eos transactions describe`).",
+            )
+        cluster.sleep(delay)
+    return facts
 
 
 def transaction_facts(state: Any, coordinator: int, *, now_ms: int) -> TransactionFacts:

@@ -70,6 +70,11 @@ class TransactionFacts:
         return is_open(self.state)
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether an end is decided and markers are being written, so that a moment later there is more to know."""
+        return self.state.startswith("Prepare")
+
+    @property
     def age_ms(self) -> int | None:
         """How long ago the transaction began; None if there was none."""
         return None if self.started_ms is None else max(0, self.described_ms - self.started_ms)

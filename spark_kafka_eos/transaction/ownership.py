@@ -30,11 +30,6 @@ class Owner:
     epoch: int = -1
 
 
-def is_prepared(facts: TransactionFacts) -> bool:
-    """Whether an end is decided and markers are being written, so that a moment later there is more to know."""
-    return facts.state.startswith("Prepare")
-
-
 def taken_from(held: ProducerIdentity, now: TransactionFacts) -> bool:
     """Whether the id is no longer that of `held`."""
     return (now.producer_id, now.epoch) != (held.producer_id, held.epoch)

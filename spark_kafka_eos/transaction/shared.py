@@ -78,7 +78,6 @@ from spark_kafka_eos.transaction.ownership import (
     is_left_by_commit,
     is_left_by_run,
     is_left_by_take,
-    is_prepared,
     taken_from,
     taken_since,
 )
@@ -411,7 +410,7 @@ class SharedTransaction:
         if self._identity is None:
             return
         facts = self._facts()
-        if isinstance(facts, TransactionFacts) and taken_from(self._identity, facts) and is_prepared(facts):
+        if isinstance(facts, TransactionFacts) and taken_from(self._identity, facts) and facts.is_prepared:
             facts = self._settled_facts()
         if facts is None and self._decide is not None:
             self._require_last()
@@ -446,21 +445,8 @@ class SharedTransaction:
         return _described(self._cluster, self._options.transactional_id)
 
     def _settled_facts(self) -> _Facts:
-        """The same, after the end of a transaction that is already decided: only then the ledger shows it.
-
-        InitProducerId would wait for that, too.
-        """
-        budget = self._cluster.budget()
-        while isinstance(facts := self._facts(), TransactionFacts) and is_prepared(facts):
-            delay = budget.delay(soon=True)
-            if delay is None:
-                raise BrokerUnreachable(
-                    f"the last transaction of {self._options.transactional_id!r} has been in state {facts.state} for "
-                    f"{budget.milliseconds} ms: its coordinator cannot write the markers",
-                    action="Check the leaders of its partitions (`kafka-eos transactions describe`).",
-                )
-            self._cluster.sleep(delay)
-        return facts
+        """The same, after the end of a transaction that is already decided."""
+        return describe.settled(self._cluster, self._facts)
 
     # -- owning the transactional.id
 
