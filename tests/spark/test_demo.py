@@ -11,7 +11,8 @@ from spark_kafka_eos.testing import jars
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
-def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
+def fast_demo(*, with_table: bool = False) -> str:
+    """What the demo prints; every figure of it holds."""
     out = io.StringIO()
     assert run(
         fast=True,
@@ -20,8 +21,13 @@ def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
         append_mode="auto",
         keep=False,
         console=Console(file=out, width=120),
+        with_table=with_table,
     ), out.getvalue()
-    text = out.getvalue()
+    return out.getvalue()
+
+
+def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
+    text = fast_demo()
     assert "kill 1" in text
     assert "belong to its open transaction" in text
     assert "WRONG" not in text
@@ -29,14 +35,4 @@ def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
 
 @pytest.mark.slow
 def test_with_a_table_it_survives_the_same_kills_and_both_have_the_same_rows() -> None:
-    out = io.StringIO()
-    assert run(
-        fast=True,
-        cluster=False,
-        kafka_version=jars.DEFAULT_VERSION,
-        append_mode="auto",
-        keep=False,
-        console=Console(file=out, width=120),
-        with_table=True,
-    ), out.getvalue()
-    assert "rows in the table" in out.getvalue()
+    assert "rows in the table" in fast_demo(with_table=True)
