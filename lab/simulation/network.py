@@ -59,8 +59,8 @@ KINDS: Mapping[str, int] = {
 
 
 @cache
-def _version(api: str, newest: int | None) -> int:
-    return choose(api, RANGES[api], newest=newest)
+def _version(api: str, newest: int | None, exactly: int | None) -> int:
+    return choose(api, RANGES[api], newest=newest) if exactly is None else exactly
 
 
 class Network:
@@ -133,17 +133,22 @@ class ModelConnection:
         """The fate of every request is decided; time passes in `receive`."""
         return True
 
-    def call(self, request: Any, *, newest: int | None = None) -> Any:
-        return self.receive(self.send(request, newest=newest))
+    def call(self, request: Any, *, newest: int | None = None, exactly: int | None = None) -> Any:
+        return self.receive(self.send(request, newest=newest, exactly=exactly))
 
     def send(
-        self, request: Any, *, newest: int | None = None, decode: Callable[[memoryview], Any] | None = None
+        self,
+        request: Any,
+        *,
+        newest: int | None = None,
+        exactly: int | None = None,
+        decode: Callable[[memoryview], Any] | None = None,
     ) -> int:
         """Send the request. Its fate is decided now, but takes effect in `receive`."""
         if not self.open:
             raise BrokerUnreachable(f"{self.address}: the connection is closed")
         api = request.name.removesuffix("Request")
-        version = _version(api, newest)
+        version = _version(api, newest, exactly)
         world = self._process.world
         world.step(self._process, api)
         self._number += 1

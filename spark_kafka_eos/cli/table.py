@@ -154,7 +154,7 @@ def carry_out(
             TransactionCoordinator(
                 cluster,
                 options.transactional_id,
-                options.transaction_timeout_ms,
+                options.timeout_ms,
                 transaction_version=of.transaction_version,
             ).end(of, commit=True)
         case "fence":

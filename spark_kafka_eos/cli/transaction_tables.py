@@ -54,7 +54,7 @@ def description(found: Survey, facts: TransactionFacts, with_table: LedgerEntry 
         ("producer id, epoch", f"{facts.producer_id}, {facts.epoch}"),
         ("coordinator", f"broker {facts.coordinator}"),
         ("started", _started(facts)),
-        ("timeout", duration(facts.timeout_ms) + (f", {left(facts)} left" if left(facts) else "")),
+        ("timeout", facts.timeout + (f", {left(facts)} left" if left(facts) else "")),
         ("client", "unknown: Kafka does not store it"),
         *(() if with_table is None else [("table", _takes_part(with_table))]),
     ):

@@ -250,7 +250,8 @@ class _Whole:
             *(self.name, facts.producer_id, facts.epoch, facts.state, where),
         )
         try:
-            TransactionCoordinator(self._cluster, self._id, facts.timeout_ms).init_producer_id()
+            timeout_ms = facts.timeout_ms if facts.times_out else _ABORT_MS  # of nothing: it only fences
+            TransactionCoordinator(self._cluster, self._id, timeout_ms).init_producer_id()
         except BrokerError as error:
             if error.code != _CONCURRENT_TRANSACTIONS:
                 raise

@@ -51,7 +51,7 @@ def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagno
     keeper = LedgerKeeper(
         options,
         cluster,
-        TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms),
+        TransactionCoordinator(cluster, options.transactional_id, options.timeout_ms),
     )
     entry = keeper.look()
     owner = describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))

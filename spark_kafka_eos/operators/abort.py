@@ -116,7 +116,7 @@ def abort_whole(
         return AbortDecision(
             abort=False,
             reason=f"its owner may be alive: the transaction has been open{_for(facts)}, and its timeout is "
-            f"{duration(facts.timeout_ms)}",
+            f"{facts.timeout}",
             action=f"{_wait(facts)} Aborting it now stops the owner, if it runs: a query of this package fails with "
             "ProducerFenced, and writes the batch again after a restart. If you are sure, add --fence-owner.",
         )
@@ -130,6 +130,8 @@ def _for(facts: TransactionFacts | None) -> str:
 
 
 def _wait(facts: TransactionFacts | None) -> str:
+    if facts is not None and not facts.times_out:
+        return "The coordinator never aborts it by itself."
     left = None if facts is None else facts.timeout_left_ms
     if left is None or left <= 0:
         return "The coordinator is about to abort it."

@@ -28,7 +28,7 @@ class SinkOptions:
     `transactional_id` and `group_id` are never empty with exactly-once; with at-least-once each is `""` unless set.
     `ledger_topic` is empty if no ledger is kept. If `topic` is None, each row names its topic. If `output_topics` is
     empty, every topic may be written. Without a `dead_letter_topic`, a row that cannot be written fails the batch.
-    `source_clusters` are the cluster ids of the query's sources, one for all or one
+    `two_phase_commit` is KIP-939's. `source_clusters` are the cluster ids of the query's sources, one for all or one
     each, where "" means the sink's cluster; if it is empty, all sources are on the sink's cluster.
     """
 
@@ -45,6 +45,7 @@ class SinkOptions:
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     max_request_size: int = 1_048_576
     transaction_timeout_ms: int = 60_000
+    two_phase_commit: bool = False
     max_attempts: int = 3
     preflight: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -63,6 +64,11 @@ class SinkOptions:
     txn_app_id: str | None = None
     txn_version: int | None = None
     ledger_key: tuple[Secret, ...] = ()
+
+    @property
+    def timeout_ms(self) -> int | None:
+        """After what time the coordinator aborts a transaction; None for never."""
+        return None if self.two_phase_commit else self.transaction_timeout_ms
 
     @property
     def ledger_group(self) -> str:

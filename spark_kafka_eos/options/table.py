@@ -254,6 +254,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.transaction.timeout.ms", SINK, p.number(1_000),
            "Maximum time for appends and commit before the broker aborts the transaction. The time spent computing the "
            "batch does not count."),
+    Option("twoPhaseCommit", SINK, p.flag,
+           "With a [table that takes part](tables.md#without-a-timeout): transactions have no timeout (KIP-939), so a "
+           "prepared batch is never aborted by the brokers. Kafka 4.4 has it as an unstable feature; default `false`."),
     Option("kafka.delivery.timeout.ms", BOTH, p.number(1),
            "Maximum time for a request including its retries.", ("kafka.message.timeout.ms",)),
     Option("kafka.request.timeout.ms", BOTH, p.number(10, 300_000),

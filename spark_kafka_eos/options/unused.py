@@ -39,6 +39,7 @@ _CHECKPOINT = "a stream's batches are known by its checkpoint, so that none is w
 _NO_SOURCE = "a batch write has no source offsets"
 _NO_LEDGER = "there is no ledger"
 _NO_TRANSACTION = "there is no transaction"
+_NO_PARTICIPANT = "it is for a table that takes part in the transaction of a TransactionalWriter"
 _HEADERS = "the sink writes the column headers whenever there is one"
 
 UNUSED: tuple[Unused, ...] = (
@@ -65,6 +66,9 @@ UNUSED: tuple[Unused, ...] = (
     Unused("ledgerKey", WriteKind.UNREPEATABLE, _NO_LEDGER),
     Unused("ledgerKey", WriteKind.AT_LEAST_ONCE, _NO_LEDGER),
     Unused("kafka.transaction.timeout.ms", WriteKind.AT_LEAST_ONCE, _NO_TRANSACTION),
+    Unused("twoPhaseCommit", WriteKind.STREAM, _NO_PARTICIPANT, refused=True, value=True),
+    Unused("twoPhaseCommit", WriteKind.BATCH, _NO_PARTICIPANT, refused=True, value=True),
+    Unused("twoPhaseCommit", WriteKind.AT_LEAST_ONCE, _NO_TRANSACTION, refused=True, value=True),
 )
 
 

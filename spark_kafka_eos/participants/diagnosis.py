@@ -74,7 +74,7 @@ def _looked(cluster: Cluster, options: SinkOptions, held: Held, planned: Planned
         cluster, lambda: describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
     )
     keeper = LedgerKeeper(
-        options, cluster, TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
+        options, cluster, TransactionCoordinator(cluster, options.transactional_id, options.timeout_ms)
     )
     entry = keeper.glance().entry
     transaction = prepared(token if isinstance(token, Token) else None, owner)

@@ -28,14 +28,23 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.services import DISKLESS_SETTINGS
-from spark_kafka_eos.protocol.facts import GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.protocol.facts import (
+    TWO_PHASE_COMMIT,
+    TWO_PHASE_COMMIT_NEEDS,
+    GroupFacts,
+    Settings,
+    TopicFacts,
+    TransactionFacts,
+    Unread,
+)
 from spark_kafka_eos.words import duration
 
 # The settings that findings depend on.
 BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")
 TOPIC_SETTINGS = ("max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy")
 # Those that not every release, or not every service, has.
-OPTIONAL_BROKER_SETTINGS = ("transactional.id.expiration.ms",)
+_TWO_PHASE_COMMIT = "transaction.two.phase.commit.enable"
+OPTIONAL_BROKER_SETTINGS = ("transactional.id.expiration.ms", _TWO_PHASE_COMMIT)
 _RETENTION_SETTINGS = ("retention.ms", "retention.bytes")
 OPTIONAL_TOPIC_SETTINGS = ("compression.type", *_RETENTION_SETTINGS, *DISKLESS_SETTINGS)
 
@@ -49,8 +58,8 @@ _NAMED = 3  # members named in a finding
 class Facts:
     """What was read from the cluster: `settings` are the transaction coordinator's; topics and groups by name.
 
-    None means that it does not exist. Without a transactional.id, `transaction` is None, and `settings` are those
-    of one of the brokers, if they were needed.
+    `two_phase_commit` is whether the brokers offer it. None means that it does not exist. Without a transactional.id,
+    `transaction` is None, and `settings` are those of one of the brokers, if they were needed.
     """
 
     brokers: int
@@ -59,6 +68,7 @@ class Facts:
     transaction: TransactionFacts | Unread | None
     groups: Mapping[str, GroupFacts | Unread]
     topics: Mapping[str, TopicFacts | Unread | None]
+    two_phase_commit: bool = False
 
 
 def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
@@ -66,6 +76,7 @@ def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
     results = [_cluster(facts)]
     if options.transactional_id:
         results += [_transaction_version(facts), *_settings(facts, options), _transaction(facts, options)]
+        results += [_two_phase_commit(facts)] if options.two_phase_commit else []
     results += [_group(name, facts.groups[name], options.resolve) for name in groups(options)]
     judged: dict[_Judgement, list[str]] = {}
     for name, judgement in _topics(facts, options):
@@ -133,9 +144,11 @@ def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
             action=_grant(settings),
         )
         return
-    largest, timeout = int(settings["transaction.max.timeout.ms"]), options.transaction_timeout_ms
+    largest, timeout = int(settings["transaction.max.timeout.ms"]), options.timeout_ms
     subject = "kafka.transaction.timeout.ms"
-    if timeout > largest:
+    if timeout is None:
+        yield Finding(severity=Severity.OK, subject=subject, found="none, with twoPhaseCommit")
+    elif timeout > largest:
         yield Finding(
             severity=Severity.ERROR,
             subject=subject,
@@ -173,6 +186,21 @@ def _expiration(settings: Settings) -> Iterator[Finding]:
         )
 
 
+def _two_phase_commit(facts: Facts) -> Finding:
+    enabled = None if isinstance(facts.settings, Unread) else facts.settings.get(_TWO_PHASE_COMMIT)
+    if facts.two_phase_commit and enabled in ("true", None):
+        return Finding(severity=Severity.OK, subject="twoPhaseCommit", found="offered by the brokers")
+    return Finding(
+        severity=Severity.ERROR,
+        subject="twoPhaseCommit",
+        found=f"{_TWO_PHASE_COMMIT} is {enabled} on the brokers"
+        if facts.two_phase_commit
+        else f"the brokers do not offer version {TWO_PHASE_COMMIT} of InitProducerId",
+        meaning="No transaction can start",
+        action=TWO_PHASE_COMMIT_NEEDS.removesuffix("."),
+    )
+
+
 def _transaction(facts: Facts, options: SinkOptions) -> Finding:
     subject = f"transactional id {options.transactional_id}"
     match facts.transaction:
@@ -186,7 +214,7 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
                 severity=Severity.WARNING,
                 subject=subject,
                 found=f"producer {ongoing.producer_id}, epoch {ongoing.epoch}, has had an open transaction{since} "
-                f"(its timeout is {duration(ongoing.timeout_ms)})",
+                f"(its timeout is {ongoing.timeout})",
                 meaning="This query's last run ended during a batch, or another process uses this transactional.id. "
                 "Starting the query aborts that transaction and fences its producer",
                 action="Make sure that no other query and no other driver uses this transactional.id",

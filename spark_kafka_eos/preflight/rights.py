@@ -30,9 +30,10 @@ def of_sink(options: SinkOptions) -> list[Right]:
     """What a sink needs besides `of_source`, if its source is on the same cluster. IdempotentWrite is not among it:
     since Kafka 2.8, Write on a topic includes it.
     """
-    transactional = [Right("Write", "transactional id", options.transactional_id)] if options.transactional_id else []
+    operations = ("Write", "TwoPhaseCommit") if options.two_phase_commit else ("Write",)
+    transactional_id = options.transactional_id
     return [
-        *transactional,
+        *(Right(operation, "transactional id", transactional_id) for operation in operations if transactional_id),
         *(Right("Write", "topic", topic) for topic in written_topics(options)),
         *(Right(operation, "topic", topic) for topic in ledger_topics(options) for operation in ("Write", "Read")),
         *(Right("Read", "group", group) for group in groups(options)),

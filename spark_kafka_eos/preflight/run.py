@@ -67,6 +67,7 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         transaction=transaction,
         groups=groups,
         topics=topics,
+        two_phase_commit=abilities.two_phase_commit,
     )
     if settings is None and message_formats.any_old(facts):
         any_broker = cluster.nodes()[0]

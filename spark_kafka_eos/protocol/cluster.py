@@ -417,6 +417,7 @@ class Cluster:
         errors: Errors,
         *,
         newest: int | None = None,
+        exactly: int | None = None,
         unanswered: Callable[[], None] = lambda: None,
         again: Callable[[], None] = lambda: None,
     ) -> Any:
@@ -433,7 +434,7 @@ class Cluster:
             if in_doubt:
                 again()
             try:
-                return connection.call(request, newest=newest)
+                return connection.call(request, newest=newest, exactly=exactly)
             except BrokerUnreachable:
                 in_doubt = True
                 unanswered()

@@ -27,7 +27,7 @@ from spark_kafka_eos.protocol.error_codes import failure, name_of
 from spark_kafka_eos.protocol.frames import frame
 from spark_kafka_eos.protocol.recorder import Sent, connecting, sending
 from spark_kafka_eos.protocol.responses import decode_response
-from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION, choose, lacking
+from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION, choose, lacking, offers
 from spark_kafka_eos.wire.record_batch import Bytes
 
 if TYPE_CHECKING:
@@ -134,17 +134,29 @@ class Connection:
         """The APIs that this package uses and the broker does not offer, and what it offers instead."""
         return lacking(self._offered)
 
-    def call(self, request: Any, *, newest: int | None = None) -> Any:
-        """Send `request` and wait for its response. `newest` limits the version of the API."""
-        return self.receive(self.send(request, newest=newest))
+    def offers(self, api: str, version: int) -> bool:
+        """Whether the broker has this version of the API."""
+        return offers(self._offered, api, version)
 
-    def send(self, request: Any, *, newest: int | None = None, decode: Decode | None = None) -> int:
+    def call(self, request: Any, *, newest: int | None = None, exactly: int | None = None) -> Any:
+        """Send `request` and wait for its response. `newest` limits the version of the API, `exactly` is that."""
+        return self.receive(self.send(request, newest=newest, exactly=exactly))
+
+    def send(
+        self,
+        request: Any,
+        *,
+        newest: int | None = None,
+        exactly: int | None = None,
+        decode: Decode | None = None,
+    ) -> int:
         """Send `request` without waiting; return the correlation id for `receive`.
 
         `decode` decodes the response's bytes after the correlation id, instead of the generated class.
         """
         api = request.name.removesuffix("Request")
-        return self._send(request, choose(api, self._offered.get(request.API_KEY), newest=newest), decode)
+        version = choose(api, self._offered.get(request.API_KEY), newest=newest, exactly=exactly)
+        return self._send(request, version, decode)
 
     def receive(self, correlation_id: int) -> Any:
         """The response to one request in flight; earlier responses are kept for their own `receive`."""

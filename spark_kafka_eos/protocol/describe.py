@@ -18,7 +18,15 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.error_codes import name_of
-from spark_kafka_eos.protocol.facts import Abilities, GroupFacts, Settings, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.protocol.facts import (
+    TWO_PHASE_COMMIT,
+    Abilities,
+    GroupFacts,
+    Settings,
+    TopicFacts,
+    TransactionFacts,
+    Unread,
+)
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 
@@ -33,7 +41,11 @@ _LIVE_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Assignin
 def abilities(cluster: Cluster) -> Abilities:
     """What one of the brokers says of itself."""
     broker = cluster.some_broker()
-    return Abilities(lacking=broker.lacking, metadata_version=broker.supported_features.get("metadata.version"))
+    return Abilities(
+        lacking=broker.lacking,
+        metadata_version=broker.supported_features.get("metadata.version"),
+        two_phase_commit=broker.offers("InitProducerId", TWO_PHASE_COMMIT),
+    )
 
 
 def topics(

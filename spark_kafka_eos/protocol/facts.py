@@ -6,6 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.words import duration
+
+# Two-phase commit (KIP-939), unstable in Kafka 4.4: the version of InitProducerId that has it, and what the coordinator
+# then stores as the timeout, in ms.
+TWO_PHASE_COMMIT = 6
+NO_TIMEOUT = 2**31 - 1
+TWO_PHASE_COMMIT_NEEDS = (
+    "twoPhaseCommit needs transaction.two.phase.commit.enable=true on the brokers, as long as it is an unstable "
+    "feature also unstable.api.versions.enable=true, and the right TwoPhaseCommit besides Write on the transactional "
+    "id. Set them, or omit twoPhaseCommit."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +91,21 @@ class TransactionFacts:
         return None if self.started_ms is None else max(0, self.described_ms - self.started_ms)
 
     @property
+    def times_out(self) -> bool:
+        """Whether the coordinator ever aborts it by itself: not with two-phase commit (KIP-939)."""
+        return self.timeout_ms != NO_TIMEOUT
+
+    @property
+    def timeout(self) -> str:
+        """The timeout in words."""
+        return duration(self.timeout_ms) if self.times_out else "none (two-phase commit)"
+
+    @property
     def timeout_left_ms(self) -> int | None:
-        """When the coordinator will abort it, from now; negative if it should have. None unless it is ongoing."""
-        if self.state != "Ongoing" or self.started_ms is None:
+        """When the coordinator will abort it, from now; negative if it should have. None unless it is ongoing, and if
+        it has no timeout.
+        """
+        if self.state != "Ongoing" or self.started_ms is None or not self.times_out:
             return None
         return self.started_ms + self.timeout_ms - self.described_ms
 
@@ -108,8 +131,9 @@ class Marks:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
     """What a broker says of itself: the APIs of this package that it lacks, and what it offers instead; the newest
-    metadata.version that it supports, None if it has none.
+    metadata.version that it supports, None if it has none; whether it offers two-phase commit (KIP-939).
     """
 
     lacking: Mapping[str, str]
     metadata_version: int | None
+    two_phase_commit: bool = False

@@ -1,4 +1,6 @@
-"""The four requests to the transaction coordinator (KIP-98; KIP-360 for the held identity, KIP-890 for TV2)."""
+"""The four requests to the transaction coordinator (KIP-98; KIP-360 for the held identity, KIP-890 for TV2, KIP-939
+for two-phase commit).
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,21 @@ from kafka.protocol.producer.transaction import (
     InitProducerIdRequest,
 )
 
-from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, CommitOutcomeUnknown, KafkaEosError
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import NO_TIMEOUT, TWO_PHASE_COMMIT, TWO_PHASE_COMMIT_NEEDS
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.retry import Errors
-from spark_kafka_eos.protocol.versions import transactional
+from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION, transactional
 
 _INVALID_TXN_STATE = 48
 _OPERATION_NOT_ATTEMPTED = 55
-_NO_TIMEOUT = 2**31 - 1  # what the Java client sends when there is no transaction
 
 
 class TransactionCoordinator:
-    """The coordinator of one transactional.id; it aborts transactions after `timeout_ms`.
+    """The coordinator of one transactional.id; it aborts transactions after `timeout_ms`; None: never (KIP-939).
 
     `transaction_version` is requested once, unless it is known from an identity: a transaction ends with the version
     with which it started. Every method is retried within delivery.timeout.ms, and raises ProducerFenced if a newer
@@ -35,7 +37,7 @@ class TransactionCoordinator:
     """
 
     def __init__(
-        self, cluster: Cluster, transactional_id: str, timeout_ms: int, *, transaction_version: int | None = None
+        self, cluster: Cluster, transactional_id: str, timeout_ms: int | None, *, transaction_version: int | None = None
     ) -> None:
         self.transactional_id = transactional_id
         self._cluster, self._timeout_ms = cluster, timeout_ms
@@ -59,14 +61,22 @@ class TransactionCoordinator:
         not affect the newer producer.
         """
         _ = self.transaction_version  # requested now, before anything starts
+        two_phase_commit = self._timeout_ms is None
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._timeout_ms,
+            transaction_timeout_ms=NO_TIMEOUT if self._timeout_ms is None else self._timeout_ms,
             producer_id=held.producer_id if held else -1,
             producer_epoch=held.epoch if held else -1,
+            enable2_pc=two_phase_commit,
         )
-        response = self._call(request, self._top_level, again=again)
-        return self._identity(response)
+        if not two_phase_commit:
+            return self._identity(self._call(request, self._top_level, again=again))
+        try:
+            return self._identity(self._call(request, self._top_level, again=again, exactly=TWO_PHASE_COMMIT))
+        except BrokerError as error:
+            if error.code == UNSUPPORTED_VERSION or isinstance(error, AuthorizationFailed):
+                raise error.replaced(action=TWO_PHASE_COMMIT_NEEDS) from error
+            raise
 
     def add_partitions(self, identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
         """TV1: add these partitions to the transaction, before anything is appended to them. In TV2, brokers do
@@ -180,6 +190,7 @@ class TransactionCoordinator:
         errors: Errors,
         *,
         newest: int | None = None,
+        exactly: int | None = None,
         unanswered: Callable[[], None] = lambda: None,
         again: Callable[[], None] = lambda: None,
     ) -> Any:
@@ -189,6 +200,7 @@ class TransactionCoordinator:
             request,
             errors,
             newest=newest,
+            exactly=exactly,
             unanswered=unanswered,
             again=again,
         )
@@ -197,7 +209,7 @@ class TransactionCoordinator:
 def idempotent_identity(cluster: Cluster) -> ProducerIdentity:
     """A new producer id without a transaction, for idempotent appends (`transactional_id` is empty)."""
     request = InitProducerIdRequest(
-        transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT, producer_id=-1, producer_epoch=-1
+        transactional_id=None, transaction_timeout_ms=NO_TIMEOUT, producer_id=-1, producer_epoch=-1
     )
     response = cluster.call_any(request, lambda response: [("an idempotent producer", response.error_code)])
     return ProducerIdentity(transactional_id="", producer_id=response.producer_id, epoch=response.producer_epoch)

@@ -14,8 +14,8 @@ from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.protocol.error_codes import name_of
 
 # API -> (oldest, newest). Oldest: Kafka 3.1 (Fetch by topic id, KIP-516). Why not a newer version: FindCoordinator 4
-# and OffsetFetch 8 only add batching; InitProducerId 6 is unstable; Produce 13 needs topic ids; DescribeGroups 6
-# returns an error for a group that does not exist.
+# and OffsetFetch 8 only add batching; InitProducerId 6 is unstable, so it has to be asked for; Produce 13 needs topic
+# ids; DescribeGroups 6 returns an error for a group that does not exist.
 RANGES: Mapping[str, tuple[int, int]] = {
     "ApiVersions": (0, 3),
     "SaslHandshake": (1, 1),
@@ -49,12 +49,12 @@ TV1_NEWEST: Mapping[str, int] = {"Produce": 11, "TxnOffsetCommit": 4, "EndTxn": 
 UNSUPPORTED_VERSION = 35
 
 
-def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = None) -> int:
-    """The version for `api` when the broker offers (oldest, newest); `newest` limits it.
+def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = None, exactly: int | None = None) -> int:
+    """The version for `api` when the broker offers (oldest, newest); `newest` limits it, `exactly` is the only one.
 
     Raises BrokerError if there is none.
     """
-    oldest, ours = RANGES[api]
+    oldest, ours = RANGES[api] if exactly is None else (exactly, exactly)
     top = ours if newest is None else min(ours, newest)
     if offered is not None and max(oldest, offered[0]) <= min(top, offered[1]):
         return min(top, offered[1])
@@ -66,6 +66,12 @@ def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = No
         f"{api}: versions {oldest} to {top} are required, but the broker {said}",
         action="Upgrade the brokers to Kafka 3.3 or later.",
     )
+
+
+def offers(offered: Mapping[int, tuple[int, int]], api: str, version: int) -> bool:
+    """Whether a broker with these ranges, by API key, has this version of `api`."""
+    oldest, newest = offered.get(ApiKey[api].value, (0, -1))
+    return oldest <= version <= newest
 
 
 def lacking(offered: Mapping[int, tuple[int, int]]) -> dict[str, str]:

@@ -83,6 +83,13 @@ def committer(
 
         assert decide is not None
         return TwoPhaseTransaction(options, cluster, decide, participant, unsure=unsure)
+    if options.two_phase_commit:
+        raise ConfigurationError(
+            "twoPhaseCommit",
+            "is for batches in which a table takes part: without one, what a dead driver leaves open would hold "
+            "readers back for ever",
+            action="Give the transaction a participant, or omit twoPhaseCommit.",
+        )
     return SharedTransaction(options, cluster, decide, planned_under=planned_under, unsure=unsure)
 
 

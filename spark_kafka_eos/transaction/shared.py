@@ -157,7 +157,7 @@ class SharedTransaction:
         self._clock = clock
         self._appending_since = clock()
         self._transaction = Transaction()
-        self._coordinator = TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms)
+        self._coordinator = TransactionCoordinator(cluster, options.transactional_id, options.timeout_ms)
         self._ledger = LedgerKeeper(options, cluster, self._coordinator)
         ledger_topic = None if decide is None else self._ledger.topic
         self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
@@ -556,7 +556,8 @@ class SharedTransaction:
 
     def _is_overdue(self) -> bool:
         """Whether the transaction has lasted so long that the coordinator may have aborted it."""
-        return (self._clock() - self._appending_since) * 1e3 >= self._options.transaction_timeout_ms
+        timeout_ms = self._options.timeout_ms
+        return timeout_ms is not None and (self._clock() - self._appending_since) * 1e3 >= timeout_ms
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -587,8 +588,8 @@ class SharedTransaction:
         # If the last transaction has ended, the error refers to the next batch.
         is_over = self._transaction.state is State.COMMITTED
         said = error.replaced(committed="nothing" if is_over else self._transaction.committed)
-        timeout, took = self._options.transaction_timeout_ms, self._clock() - self._appending_since
-        if self._transaction.state in _MAY_BE_OPEN and took * 1e3 > timeout:
+        timeout, took = self._options.timeout_ms, self._clock() - self._appending_since
+        if self._transaction.state in _MAY_BE_OPEN and self._is_overdue():
             # The coordinator also fences after a timeout, and the error does not distinguish the two.
             action = (
                 f"This attempt took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if no other "

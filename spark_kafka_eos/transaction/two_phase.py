@@ -210,7 +210,7 @@ class TwoPhaseTransaction(SharedTransaction):
         coordinator = TransactionCoordinator(
             self._cluster,
             self._options.transactional_id,
-            self._options.transaction_timeout_ms,
+            self._options.timeout_ms,
             transaction_version=token.identity.transaction_version,
         )
         try:

@@ -66,7 +66,8 @@ class Scene:
         """A process that writes this batch, and is killed at this point."""
         process, _ = self.process(number, point, timeout_ms=timeout_ms)
         process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
 
     @staticmethod
     def said(process):

@@ -53,9 +53,9 @@ class Network:
         """What was held back arrives, by a connection of its own; Kafka's names of what it is answered."""
         late, self.late = self.late, []
         codes = []
-        for request, newest, (host, port, options) in late:
+        for request, version, (host, port, options) in late:
             connection = Connection(host, port, options)
-            codes.append(connection.call(request, newest=newest).error_code)
+            codes.append(connection.call(request, **version).error_code)
             connection.close()
         return [name_of(code) for code in codes]
 
@@ -69,13 +69,13 @@ class LossyConnection(Connection):
         self._to = host, port, options
         super().__init__(host, port, options)
 
-    def call(self, request, *, newest=None):
+    def call(self, request, **version):
         network = self._network
         if request.name == "EndTxnRequest" and network.loses:
             if network.loses == "response":
-                super().call(request, newest=newest)
+                super().call(request, **version)
             else:
-                network.late.append((request, newest, self._to))
+                network.late.append((request, version, self._to))
             network.lost += 1
             network.down = network.for_good
             raise self._nothing(f"the {network.loses} was lost")
@@ -83,7 +83,7 @@ class LossyConnection(Connection):
             raise self._nothing("the network is down")
         if request.name == "InitProducerIdRequest" and network.lost:
             network.loses = None
-        return super().call(request, newest=newest)
+        return super().call(request, **version)
 
     def _nothing(self, why):
         self.close()

@@ -40,14 +40,15 @@ def rows_of(number: int) -> list[bytes]:
 
 
 def transaction_of(
-    bootstrap: str, topic: str, cluster: Cluster, participant: Participant, *, timeout_ms: int = 60_000
+    bootstrap: str, topic: str, cluster: Cluster, participant: Participant, *, timeout_ms: int | None = 60_000
 ) -> TwoPhaseTransaction:
-    """A new driver, which knows nothing of those before."""
+    """A new driver, which knows nothing of those before. Without a timeout, it uses two-phase commit."""
     options = sink_options(
         {
             "kafka.bootstrap.servers": bootstrap,
             "kafka.transactional.id": f"id-{topic}",
-            "kafka.transaction.timeout.ms": timeout_ms,
+            "kafka.transaction.timeout.ms": 1_000 if timeout_ms is None else timeout_ms,
+            "twoPhaseCommit": timeout_ms is None,
             "topic": topic,
         }
     )

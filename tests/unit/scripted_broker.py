@@ -139,7 +139,7 @@ class ScriptedConnection:
     def arrived(self, correlation_id):
         return True
 
-    def send(self, request, *, newest=None, decode=None):
+    def send(self, request, *, decode=None, **version):
         if not self.open:
             raise BrokerUnreachable(f"{self.address}: the connection is closed")
         api = request.name.removesuffix("Request")
@@ -147,10 +147,10 @@ class ScriptedConnection:
             self.broker.cut_off = ""
             self.close()
             raise BrokerUnreachable(f"{self.address}: sending {request.name} failed: broken pipe")
-        version = choose(api, (0, 99), newest=newest)
+        chosen = choose(api, (0, 99), **version)
         request.with_header(correlation_id=1, client_id="test")
-        request.encode(version=version, framed=True, header=True)  # what cannot be encoded fails here
-        self.broker.requests.append((api, version, request))
+        request.encode(version=chosen, framed=True, header=True)  # what cannot be encoded fails here
+        self.broker.requests.append((api, chosen, request))
         self.broker.asked.append((api, self.address))
         self.number += 1
         self.pending[self.number] = api, request
@@ -165,8 +165,8 @@ class ScriptedConnection:
             raise answer
         return answer
 
-    def call(self, request, *, newest=None):
-        return self.receive(self.send(request, newest=newest))
+    def call(self, request, **version):
+        return self.receive(self.send(request, **version))
 
     def close(self):
         self.open = False

@@ -32,6 +32,13 @@ def part(ending, facts, *, producer_id=9, epoch=4):
     return OpenPart(producer=producer, facts=facts, ending=ending, marks=None, holds=True)
 
 
+def test_a_transaction_without_a_timeout_is_nobodys_to_wait_for():
+    decision = abort_whole("copy", replace(FACTS, timeout_ms=2**31 - 1), fence_owner=False)
+    assert not decision.abort
+    assert decision.reason.endswith("its timeout is none (two-phase commit)")
+    assert decision.action.startswith("The coordinator never aborts it by itself. ")
+
+
 @pytest.mark.parametrize(
     ("found", "reason", "action"),
     [

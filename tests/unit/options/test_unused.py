@@ -45,6 +45,7 @@ DECIDED = """
     kafka.compression.type    u u u u u       u u x u u
     kafka.max.request.size    u u u u u       u u x u u
     kafka.transaction.timeout.ms  u u u u u   w w x w w
+    twoPhaseCommit            R R R u u       R R x R R
     kafka.group.id            u w w u u       u w x u u
     includeHeaders            w w w w w       w w x w w
     failOnDataLoss            u w w u u       u w x u u
@@ -69,6 +70,7 @@ VALUES = {
     "kafka.compression.type": "none",
     "kafka.max.request.size": "1000000",
     "kafka.transaction.timeout.ms": "50000",
+    "twoPhaseCommit": "true",
     "includeHeaders": "false",
     "failOnDataLoss": "true",
 }

@@ -104,6 +104,30 @@ def test_a_timeout_at_the_brokers_maximum_is_allowed():
     assert wrong(HEALTHY, sink(**{"kafka.transaction.timeout.ms": "900000"})) == []
 
 
+ENABLED = replace(HEALTHY, two_phase_commit=True, settings=BROKER | {"transaction.two.phase.commit.enable": "true"})
+
+
+def test_two_phase_commit_needs_no_timeout_where_the_brokers_have_it():
+    assert wrong(ENABLED, sink(twoPhaseCommit="true", **{"kafka.transaction.timeout.ms": "900001"})) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        (replace(ENABLED, two_phase_commit=False), "do not offer version 6 of InitProducerId"),
+        (
+            replace(ENABLED, settings=BROKER | {"transaction.two.phase.commit.enable": "false"}),
+            "transaction.two.phase.commit.enable is false",
+        ),
+    ],
+)
+def test_two_phase_commit_that_the_brokers_lack_is_an_error(facts, found):
+    severity, subject, finding = only(facts, sink(twoPhaseCommit="true"))
+    assert (severity, subject) == (Severity.ERROR, "twoPhaseCommit")
+    assert found in finding.found and "unstable.api.versions.enable=true" in finding.action
+    assert wrong(facts) == []
+
+
 def test_offsets_that_expire_over_a_weekend_are_a_warning():
     facts = replace(HEALTHY, settings=BROKER | {"offsets.retention.minutes": "1440"})
     severity, subject, found = only(facts)

@@ -24,6 +24,15 @@ RELAXED = BASE | {"deliveryGuarantee": "at-least-once"}
             ONCE | {"topic": None, "outputTopics": "b,a", "kafka.group.id": "g"},
             TRANSACTION | {Right("Write", "topic", "a"), Right("Write", "topic", "b"), Right("Read", "group", "g")},
         ),
+        (
+            ONCE | {"twoPhaseCommit": "true"},
+            TRANSACTION
+            | {
+                Right("TwoPhaseCommit", "transactional id", "t"),
+                Right("Write", "topic", "out"),
+                Right("Read", "group", "t"),
+            },
+        ),
         (RELAXED, {Right("Write", "topic", "out")}),
         (RELAXED | {"deadLetterTopic": "dead"}, {Right("Write", "topic", "out"), Right("Write", "topic", "dead")}),
         (RELAXED | {"kafka.group.id": "g"}, {Right("Write", "topic", "out"), Right("Read", "group", "g")}),

@@ -33,6 +33,14 @@ def test_the_first_initialisation_names_no_identity(broker, answers):
     assert broker.versions("InitProducerId") == [5]
 
 
+def test_without_a_timeout_two_phase_commit_is_requested(broker, answers):
+    broker.script["InitProducerId"].append(answers.InitProducerId(error_code=0, producer_id=9, producer_epoch=4))
+    assert TransactionCoordinator(broker.cluster(), "orders", None).init_producer_id() == IDENTITY
+    (request,) = broker.sent("InitProducerId")
+    assert (request.enable2_pc, request.keep_prepared_txn, request.transaction_timeout_ms) == (True, False, 2**31 - 1)
+    assert broker.versions("InitProducerId") == [6]
+
+
 def test_a_later_initialisation_sends_the_held_identity(broker, answers):
     broker.script["InitProducerId"].append(answers.InitProducerId(error_code=0, producer_id=9, producer_epoch=5))
     assert coordinator(broker).init_producer_id(IDENTITY).epoch == 5

@@ -30,6 +30,12 @@ def test_the_newest_version_both_sides_know_is_spoken(api, offered, newest, expe
     assert choose(api, offered, newest=newest) == expected
 
 
+def test_an_unstable_version_is_only_spoken_if_it_is_asked_for():
+    assert choose("InitProducerId", (0, 6), exactly=6) == 6
+    with pytest.raises(BrokerError, match="versions 6 to 6 are required, but the broker supports versions 0 to 5"):
+        choose("InitProducerId", (0, 5), exactly=6)
+
+
 @pytest.mark.parametrize(
     ("offered", "said"),
     [(None, "does not support it"), ((0, 11), "supports versions 0 to 11"), ((17, 20), "17 to 20")],

@@ -650,6 +650,12 @@ def test_a_pause_beyond_the_timeout_is_named_in_the_same_words_wherever_it_is_no
     assert [len(kafka.partitions[tp].committed()) for tp in (OUTPUT, more)] == [1, 1]
 
 
+def test_without_a_timeout_whoever_aborts_it_has_taken_over(kafka):
+    kafka.before("TxnOffsetCommit", kafka.time_out)
+    with pytest.raises(ProducerFenced, match="Nothing was committed"):
+        run(owner(kafka, replace(OPTIONS, two_phase_commit=True)), 0)
+
+
 def test_what_else_ends_an_attempt_is_not_taken_for_the_timeout_however_long_it_took(kafka):
     tried = []
 
