@@ -21,7 +21,7 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions, reserved
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget, Clock
-from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.protocol.connection import Connection, wait_for_first
 from spark_kafka_eos.protocol.error_codes import Reaction, failure
 from spark_kafka_eos.protocol.metadata import PartitionDescription, TopicDescription, newest
 from spark_kafka_eos.protocol.responses import incomplete
@@ -38,6 +38,9 @@ _UNKNOWN_TOPIC = 3
 # Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
 _UNKNOWN_TOPIC_PATIENCE_MS = 5_000
 METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
+# Of request.timeout.ms: after this long without a response, a second broker is asked what any broker knows. Metadata is
+# a matter of milliseconds, and a paused broker's connection looks like an idle one. The Java client waits for longer.
+_SHARE_OF_ONE = 0.1
 _SAID_AFTER_S = 5  # until then, a cluster that was not reached yet is tried in silence
 
 
@@ -291,35 +294,51 @@ class Cluster:
     def _any(self, *, elsewhere: bool = False) -> Connection:
         """Any broker, each in turn: connected ones first, then the known ones, then the bootstrap servers.
 
-        `elsewhere`: the one that was asked last comes after the known ones.
+        `elsewhere`: the one that was asked last comes after the known ones; if it is none of them, after all.
         """
         idle = {
             (host, port): connection
             for (host, port, _), connection in self._connections.items()
             if connection.usable and not connection.in_flight
         }
-        last = max(self._turns, key=lambda address: self._turns[address], default=None)
+        nodes, turns, servers = self._nodes.values(), self._turns, self.options.bootstrap_servers
+        last = max(turns, key=lambda address: turns[address], default=None) if elsewhere else None
         known = sorted(
-            dict.fromkeys([*idle, *self._nodes.values()]),
-            key=lambda address: (
-                address not in idle or (elsewhere and address == last),
-                self._turns.get(address, 0),
-            ),
+            dict.fromkeys(address for address in (*idle, *nodes) if address != last or address in nodes),
+            key=lambda address: (address not in idle or address == last, turns.get(address, 0)),
         )
+        if elsewhere:
+            servers = tuple(sorted(servers, key=lambda address: turns.get(address, 0)))
         reasons = []
-        for address in dict.fromkeys([*known, *self.options.bootstrap_servers]):
+        for address in dict.fromkeys([*known, *servers]):
             self._turns[address] = 1 + max(self._turns.values(), default=0)
             try:
                 return idle.get(address) or self._open(address)
             except BrokerUnreachable as error:
                 reasons.append(error.what)
-        servers = self.options.servers
-        what = f"cannot connect to any broker (kafka.bootstrap.servers={servers}): {'; '.join(reasons)}"
+        what = f"cannot connect to any broker (kafka.bootstrap.servers={self.options.servers}): {'; '.join(reasons)}"
         self._say_unreached(what)
         raise BrokerUnreachable(
             what,
             action="Check the addresses and the brokers' advertised.listeners.",
         )
+
+    def _ask_any(self, request: Any, *, elsewhere: bool = False) -> Any:
+        """The first response of any broker; a second one is asked if the first one is silent, and so on.
+
+        For requests of which it does not matter how many brokers get them.
+        """
+        asked: dict[Connection, int] = {}
+        silence = _SHARE_OF_ONE * self.options.request_timeout_ms / 1000
+        try:
+            while (connection := self._any(elsewhere=elsewhere or bool(asked))) not in asked:
+                asked[connection] = connection.send(request)
+                if wait_for_first(asked.items(), silence):
+                    break
+        except BrokerUnreachable:
+            if not asked:
+                raise
+        return _first_response(asked)
 
     def _say_unreached(self, what: str) -> None:
         """Warn once, before the budget is used up, if the first connection is not made."""
@@ -332,7 +351,7 @@ class Cluster:
             self._unreached_since = math.inf
 
     def _learn_nodes(self) -> Any:
-        response = self._any().call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        response = self._ask_any(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         self._learn(response)
         return response
 
@@ -371,7 +390,7 @@ class Cluster:
         retried = iter([elsewhere])
 
         def attempt() -> Any:
-            return self._any(elsewhere=next(retried, True)).call(request)
+            return self._ask_any(request, elsewhere=next(retried, True))
 
         return retry(api, attempt, patient, lambda _: None, budget=self.budget(), sleep=self.sleep)
 
@@ -456,6 +475,22 @@ def shared_cluster(options: ClientOptions) -> Cluster:
     if options not in _tasks.clusters:
         _tasks.clusters[options] = Cluster(options)
     return _tasks.clusters[options]
+
+
+def _first_response(asked: dict[Connection, int]) -> Any:
+    """The first response to these requests, which are all the same; raises BrokerUnreachable if none has one."""
+    try:
+        while True:
+            wait_for_first(asked.items(), math.inf)
+            first = next(connection for connection, number in asked.items() if connection.arrived(number))
+            try:
+                return first.receive(asked.pop(first))
+            except BrokerUnreachable:
+                if not asked:
+                    raise
+    finally:
+        for connection, number in asked.items():
+            connection.forget(number)
 
 
 def _close(connections: dict[tuple[str, int, int], Connection]) -> None:

@@ -14,7 +14,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -94,6 +94,7 @@ class Connection:
         self._correlation_id = 0
         self._pending: deque[_AwaitedResponse] = deque()
         self._early: dict[int, Any] = {}
+        self._forgotten: set[int] = set()
         self._expires = float("inf")
         self._loss: BrokerUnreachable | None = None
         self._timeout = options.request_timeout_ms / 1000
@@ -127,6 +128,7 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
+        """The requests without a response, also those that are forgotten."""
         return len(self._pending)
 
     @property
@@ -184,10 +186,20 @@ class Connection:
             self._loss = loss  # for `receive`
         return correlation_id in self._early or not self._pending
 
+    def forget(self, correlation_id: int) -> None:
+        """Nobody will `receive` the response to this request: it is dropped when it comes."""
+        if self._early.pop(correlation_id, None) is None:
+            self._forgotten |= {request.correlation_id for request in self._pending} & {correlation_id}
+
+    @property
+    def silence(self) -> float:
+        """The seconds since the last sign of life, with requests in flight."""
+        return time.monotonic() - self._heard
+
     @property
     def patience(self) -> float:
         """The seconds until a connection that stays silent is given up."""
-        return self._heard + self._timeout - time.monotonic()
+        return self._timeout - self.silence
 
     def readable(self) -> bool:
         """Whether `receive` of the oldest request in flight would not block."""
@@ -213,6 +225,7 @@ class Connection:
             request.sent.unanswered()
         self._pending.clear()
         self._early.clear()
+        self._forgotten.clear()
 
     # -- connecting
 
@@ -379,7 +392,10 @@ class Connection:
             raise self._lost(f"malformed response: {error}") from error
         self._pending.popleft()
         sent.answered(response)
-        self._early[expected] = response
+        if expected in self._forgotten:
+            self._forgotten.remove(expected)
+        else:
+            self._early[expected] = response
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout
@@ -414,6 +430,18 @@ def wait_for_any(requests: Iterable[tuple[Connection, int]], seconds: float) -> 
         poll.register(connection.fileno(), select.POLLIN)
         most = min(most, connection.patience)
     poll.poll(max(most, 0.0) * 1000)
+
+
+def wait_for_first(requests: Collection[tuple[Connection, int]], silence: float) -> bool:
+    """Wait until one of these requests, of different connections, has `arrived`, or until all of them have been silent
+    for `silence` seconds. Whether one has.
+    """
+    while not any(connection.arrived(correlation_id) for connection, correlation_id in requests):
+        left = silence - min(connection.silence for connection, _ in requests)
+        if left <= 0:
+            return False
+        wait_for_any(requests, left)
+    return True
 
 
 def _buffer(size: int) -> memoryview:

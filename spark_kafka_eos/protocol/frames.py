@@ -1,8 +1,9 @@
 """The bytes of a request on the network, in parts, so that large record batches are sent without being copied.
 
-kafka-python encodes all but Produce. Its encoder copies each record batch twice, into a buffer that it keeps for every
-thread. Spark starts a Python thread for each `foreachBatch` query and does not end it with the query, so a driver that
-runs one query after the other would keep some megabytes of each.
+kafka-python encodes all but Produce, and of that the older versions, which only tests send. Its encoder copies each
+record batch twice, into a buffer that it keeps for every thread. Spark starts a Python thread for each `foreachBatch`
+query and does not end it with the query, so a driver that runs one query after the other would keep some megabytes of
+each.
 
 Source: Kafka's protocol guide; ProduceRequest.json, whose versions 9 to 12 are the same (see `versions.RANGES`).
 """
@@ -18,6 +19,7 @@ _SIZE = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _INDEX = struct.Struct(">i")
 _NO_TAGGED_FIELDS = b"\0"
+_FLEXIBLE = 9  # of Produce; older versions have no tagged fields
 _COPIED = 1 << 14  # up to this many bytes, a copy costs less than a part of its own
 
 
@@ -26,7 +28,7 @@ def frame(request: Any, version: int) -> list[Bytes]:
 
     The parts are to be sent in this order. They contain the record batches themselves, so send them before one changes.
     """
-    if request.name == "ProduceRequest":
+    if request.name == "ProduceRequest" and version >= _FLEXIBLE:
         return _produce(request, version)
     return [request.encode(version=version, framed=True, header=True)]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.unit.scripted_broker import answers, broker, lost, old_broker  # noqa: F401 - fixtures
+from tests.unit.scripted_peer import connect, peer  # noqa: F401 - fixtures
 
 settings.register_profile("without deadline", deadline=None)  # else as the profile in force: `ci` where CI is set
 settings.load_profile("without deadline")

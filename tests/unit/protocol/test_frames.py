@@ -18,7 +18,7 @@ from spark_kafka_eos.protocol.versions import RANGES
 
 TOPIC = ProduceRequest.TopicProduceData
 PARTITION = TOPIC.PartitionProduceData
-PRODUCE = range(RANGES["Produce"][0], RANGES["Produce"][1] + 1)
+PRODUCE = range(1, RANGES["Produce"][1] + 1)  # also the old ones: tests write the formats before Kafka 0.11
 
 sizes = st.sampled_from([0, 1, 126, 127, 16_383, 16_384, 16_385, 70_000])
 partitions = st.lists(st.tuples(st.integers(0, 2**31 - 1), sizes, st.sampled_from([bytes, bytearray, memoryview])))
