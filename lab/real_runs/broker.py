@@ -24,11 +24,14 @@ _CONFIG = {
 
 @dataclass(slots=True, kw_only=True)
 class WatchedBroker:
-    """`witness` is of the run that is recorded now; `cluster` is for what is not recorded."""
+    """`witness` is of the run that is recorded now, and asks `asked`, in the proxy's threads; `cluster` is for what
+    else is not recorded.
+    """
 
     kafka: EmbeddedKafka
     proxy: Proxy
     cluster: Cluster
+    asked: Cluster
     witness: Witness | None = None
 
     @property
@@ -56,6 +59,6 @@ def watched_broker(version: str) -> Iterator[WatchedBroker]:
         with EmbeddedKafka(version, port=direct, config=config) as kafka:
             kafka.create_topic(SOURCE.topic)
             options = ClientOptions(bootstrap_servers=(("127.0.0.1", advertised),), client_id="witness")
-            with Cluster(options) as cluster:
-                watching.broker = WatchedBroker(kafka=kafka, proxy=proxy, cluster=cluster)
+            with Cluster(options) as cluster, Cluster(options) as asked:
+                watching.broker = WatchedBroker(kafka=kafka, proxy=proxy, cluster=cluster, asked=asked)
                 yield watching.broker

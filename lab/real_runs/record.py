@@ -58,7 +58,7 @@ def record(broker: WatchedBroker, seed: int, *, holds: bool | None = None, main:
     }
     options = sink_options({**settings, "topic": output})
     recorder = Recorder(time.monotonic, partial(contents_of, output), options.ledger_topic)
-    witness = Witness(recorder=recorder, facts=partial(_facts, broker.cluster, name))
+    witness = Witness(recorder=recorder, facts=partial(_facts, broker.asked, name))
     faults = [draw(chance, version) for _ in range(chance.randint(*_FAULTS))]
     drawn = chance.random() < _HOLDS
     query = Query(

@@ -6,6 +6,7 @@ specification, the last marker does that. Nothing else is held up: in TV2, a lea
 handles a Produce.
 
 A timeout is no request. It shows in the epoch, so the coordinator is asked before each request that may come after one.
+It may also come between that question and the request; then the answer shows it: an error, or another epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.simulation.record import RECORDED, Recorder, Sent
+from lab.simulation.record import RECORDED, Answer, Recorder, Sent, answer_of
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.facts import TransactionFacts
@@ -26,6 +27,9 @@ from spark_kafka_eos.testing.proxy_frames import RequestHeader, message_class
 
 _SHOWS_NOTHING = ("OffsetFetch", "ListOffsets", "Fetch")  # their answers are not recorded
 _CHANGES_EPOCH = ("InitProducerId", "EndTxn")
+# With which a coordinator or leader meets an owner whose transaction it has just aborted: NOT_ENOUGH_REPLICAS (what a
+# leader makes of CONCURRENT_TRANSACTIONS), INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+_ABORTED = {19, 47, 51, 90}
 _PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.002  # a coordinator tells nobody
 
@@ -47,8 +51,8 @@ class Witness:
     producer_ids: set[int] = field(default_factory=set)
     shortest_s: float = 60.0  # of the drivers' transaction timeouts
     _asking: threading.Lock = field(default_factory=threading.Lock)
-    _epoch: int = -1  # after the last request that changed it
-    _since: float = field(default_factory=time.monotonic)
+    _epoch: int = -1  # after the last request that may have changed it, or the last timeout
+    _since: float = field(default_factory=time.monotonic)  # then; no transaction is open for longer
 
     def watch(self, passed: Passed) -> Watcher | None:
         """The watcher of a request to the broker; None if it is not recorded.
@@ -88,16 +92,24 @@ class Witness:
         """
         if not anyway and time.monotonic() - self._since < self.shortest_s:
             return
-        before, facts = self._epoch, self.notice_epoch()
-        if facts is not None and facts.epoch != before:
+        facts = self._facts()
+        if facts is not None and facts.epoch != self._epoch:
+            self._knows(facts)
             with self.recording:
                 self.recorder.times_out()
 
-    def notice_epoch(self) -> TransactionFacts | None:
-        """What the coordinator says after a request that may have changed the epoch."""
-        facts = self._facts()
+    def notice_before(self, api: str, answer: Answer) -> None:
+        """Record a timeout before this answer, if it can be explained by one that came after the last question."""
+        described = api == "DescribeTransactions" and answer.codes == (0,) and answer.epoch != self._epoch
+        if described or (api != "InitProducerId" and not _ABORTED.isdisjoint(answer.codes)):
+            self.notice_timeout(anyway=True)
+
+    def notice_epoch(self) -> None:
+        """Learn the epoch after a request that may have changed it."""
+        self._knows(self._facts())
+
+    def _knows(self, facts: TransactionFacts | None) -> None:
         self._epoch, self._since = -1 if facts is None else facts.epoch, time.monotonic()
-        return facts
 
     def _until(self, holds: Callable[[str], bool]) -> TransactionFacts | None:
         deadline = time.monotonic() + _PATIENCE_S
@@ -134,6 +146,7 @@ class _Request:
         self.response = object() if api in _SHOWS_NOTHING else decoded("Response", self.header, frame)
         if api == "InitProducerId":
             self.witness.producer_ids.add(self.response.producer_id)
+        self.witness.notice_before(api, answer_of(api, self.response))
         with self.witness.recording:
             self.sent.arrived(self.response)
 

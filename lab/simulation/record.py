@@ -216,7 +216,7 @@ class Recorder:
 
     def arrives(self, sent: Sent, answer: Any) -> None:
         """The brokers have handled the request."""
-        self.steps.append(Arrived(sent.number, self._clock(), _answer(sent.request.api, answer)))
+        self.steps.append(Arrived(sent.number, self._clock(), answer_of(sent.request.api, answer)))
 
     def _request(self, api: str, request: Any) -> Request:
         match api:
@@ -290,7 +290,8 @@ class Recorder:
         self.steps.append(Shown(partition, rows))
 
 
-def _answer(api: str, answer: Any) -> Answer:
+def answer_of(api: str, answer: Any) -> Answer:
+    """What is recorded of kafka-python's response to a request of this API."""
     match api:
         case "Produce":
             return Answer(codes=tuple(p.error_code for topic in answer.responses for p in topic.partition_responses))

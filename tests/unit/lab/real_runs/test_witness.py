@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 
 import pyarrow as pa
 import pytest
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kafka.protocol.producer import (
     EndTxnRequest,
     EndTxnResponse,
@@ -100,9 +102,26 @@ def produced(*offsets):
     )
 
 
-def acknowledged():
+DESCRIBE = DescribeTransactionsRequest(version=0, transactional_ids=["id"])
+
+
+def described(epoch):
+    state = DescribeTransactionsResponse.TransactionState(
+        error_code=0,
+        transactional_id="id",
+        transaction_state="Ongoing",
+        transaction_timeout_ms=60_000,
+        transaction_start_time_ms=0,
+        producer_id=PRODUCER,
+        producer_epoch=epoch,
+        topics=[],
+    )
+    return frame_of(DescribeTransactionsResponse(version=0, transaction_states=[state]))
+
+
+def acknowledged(error_code=0):
     topic_class = ProduceResponse.TopicProduceResponse
-    partition = topic_class.PartitionProduceResponse(index=0, error_code=0, base_offset=0)
+    partition = topic_class.PartitionProduceResponse(index=0, error_code=error_code, base_offset=0)
     return frame_of(
         ProduceResponse(version=12, responses=[topic_class(name=OUT.topic, partition_responses=[partition])])
     )
@@ -199,6 +218,41 @@ def test_a_timeout_is_noticed_before_the_next_request_once_one_may_have_come(rec
     assert [type(step) for step in recorder.steps] == [Requested, Arrived]
     exchange(witness, produced(0), acknowledged())
     assert [type(step) for step in recorder.steps[2:]] == [Requested, TimedOut, Arrived]
+
+
+def test_a_question_that_showed_no_timeout_does_not_put_off_the_next_one(recorder):
+    said = iter([facts(0), facts(0), facts(1, "CompleteAbort")])
+    witness = Witness(recorder=recorder, facts=lambda: next(said), drivers={DRIVER}, shortest_s=0.2)
+    exchange(witness, INIT, INITIALISED)
+    time.sleep(0.2)
+    exchange(witness, produced(0), acknowledged())
+    exchange(witness, produced(1), acknowledged())
+    assert [type(step) for step in recorder.steps[2:]] == [Requested, Arrived, Requested, TimedOut, Arrived]
+
+
+@pytest.mark.parametrize("code", [19, 47, 51, 90])
+def test_a_timeout_between_the_question_and_the_request_shows_in_the_answer(recorder, code):
+    said = iter([facts(0), facts(1, "PrepareAbort")])
+    witness = Witness(recorder=recorder, facts=lambda: next(said), drivers={DRIVER})
+    exchange(witness, INIT, INITIALISED)
+    exchange(witness, produced(0), acknowledged(code))
+    assert [type(step) for step in recorder.steps[2:]] == [Requested, TimedOut, Arrived]
+
+
+def test_an_error_of_a_request_without_a_timeout_is_none(recorder):
+    witness = Witness(recorder=recorder, facts=lambda: facts(0), drivers={DRIVER})
+    exchange(witness, INIT, INITIALISED)
+    exchange(witness, produced(0), acknowledged(90))
+    assert [type(step) for step in recorder.steps[2:]] == [Requested, Arrived]
+
+
+@pytest.mark.parametrize(("epoch", "steps"), [(0, [Requested, Arrived]), (1, [Requested, TimedOut, Arrived])])
+def test_a_timeout_shows_in_what_a_driver_is_told_of_the_transaction(recorder, epoch, steps):
+    said = iter([facts(0), facts(1, "PrepareAbort")])
+    witness = Witness(recorder=recorder, facts=lambda: next(said), drivers={DRIVER})
+    exchange(witness, INIT, INITIALISED)
+    exchange(witness, DESCRIBE, described(epoch))
+    assert [type(step) for step in recorder.steps[2:]] == steps
 
 
 def test_a_request_waits_until_the_one_before_is_answered(witness, recorder):
