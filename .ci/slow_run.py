@@ -3,6 +3,8 @@
 `make test-slow` runs the parts that have no record since the code last changed, so a run that was stopped goes on where
 it was. It writes the record, to be committed; `.ci/run` prints it.
 
+The parts in LONG take most of an hour each, and run only if they are named; their record is kept in the same way.
+
 Usage: slow_run.py run [--kafka-version VERSION] [PART …] | slow_run.py print
 """
 
@@ -23,6 +25,9 @@ ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("slow-run.txt")
 HISTORIES = "tests/simulation/test_seeds.py::test_a_million_histories_are_correct"
 BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
+SOAK = "tests/spark/test_soak.py"
+AN_HOUR = f"{SOAK}::test_an_hour_of_faults_leaves_what_each_way_to_append_writes_exactly_once"
+FAULTS = "tests/spec/test_real_faults.py::test_ten_thousand_real_faults_leave_only_what_the_specification_allows"
 # What pytest gets for each part, besides `-m slow`.
 PARTS = {
     "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py"],
@@ -64,7 +69,7 @@ PARTS = {
         "tests/spark/test_write_paths.py",
     ],
     "dead-letters": ["tests/spark/test_dead_letters_proof.py"],
-    "soak": ["tests/spark/test_soak.py"],
+    "soak": [f"{SOAK}::test_five_minutes_of_faults_leave_all_outputs_exactly_once"],
     "weeks": ["tests/broker/test_weeks.py", "tests/spark/test_weeks.py"],
     "other-releases": [
         "tests/broker/test_message_formats.py",
@@ -90,6 +95,11 @@ PARTS = {
     "alerts": ["tests/unit/test_alerts.py"],
     "benchmarks": ["tests/broker/test_bench.py", "tests/spark/test_bench.py"],
 }
+LONG = {
+    **{f"real-faults-{part}": [f"{FAULTS}[{tv}-{part}]" for tv in ("TV2", "TV1")] for part in range(10)},
+    **{f"soak-{way}-{piece}": [f"{AN_HOUR}[{way}-{piece}]"] for way in ("driver", "executors") for piece in range(3)},
+}
+ALL = PARTS | LONG
 # What may change without the slow tests having to run again.
 NOT_TESTED = (":!*.md", ":!docs", ":!.ci")
 
@@ -165,7 +175,7 @@ def run(parts: Sequence[str], kafka_version: str | None) -> list[str]:
     for part in parts:
         report = ROOT / "build" / f"slow-{part}.xml"
         on = ["--kafka-version", kafka_version] if kafka_version else []
-        command = [sys.executable, "-m", "pytest", "-m", "slow", f"--junitxml={report}", *on, *PARTS[part]]
+        command = [sys.executable, "-m", "pytest", "-m", "slow", f"--junitxml={report}", *on, *ALL[part]]
         print(f"== {part}", flush=True)
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             failed.append(part)
@@ -179,14 +189,14 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("print", help="show the record")
     running = commands.add_parser("run", help="run parts, and record those that pass")
-    running.add_argument("part", nargs="*", choices=[[], *PARTS], metavar="PART", help=", ".join(PARTS))
+    running.add_argument("part", nargs="*", choices=[[], *ALL], metavar="PART", help=", ".join(ALL))
     running.add_argument("--kafka-version")
     asked = parser.parse_args()
     failed: list[str] = []
     if asked.command == "run":
         done = {found.part for found in read(RECORD) if is_current(found, ROOT)}
         failed = run(asked.part or [part for part in PARTS if part not in done], asked.kafka_version)
-    Console(width=None if sys.stdout.isatty() else 120).print(table(read(RECORD), PARTS, ROOT))
+    Console(width=None if sys.stdout.isatty() else 120).print(table(read(RECORD), ALL, ROOT))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

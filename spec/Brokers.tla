@@ -29,6 +29,7 @@ EXTENDS Integers, Sequences, FiniteSets
 CONSTANTS
     TV,            \* the protocol: transaction.version 1 or 2 (KIP-890)
     Verification,  \* TV1: leaders ask the coordinator (Kafka 3.6 and later)
+    EndFirst,      \* While an end is decided, nobody learns that it is fenced (Kafka 4): see Waiting
     Outputs,       \* the partitions of the output topic
     Ledger,        \* the partition of the ledger topic
     Group          \* the partition of __consumer_offsets with the group
@@ -43,6 +44,7 @@ Unused ==
                 [epoch |-> None, first |-> 0, open |-> FALSE, pending |-> << >>, visible |-> << >>]]]
 
 Prepared(k) == k.state \in {"PrepareCommit", "PrepareAbort"}
+MustWait(k) == EndFirst /\ Prepared(k)
 Completed(k) == k.state \in {"CompleteCommit", "CompleteAbort"}
 
 Answer(code, k) == [code |-> code, kafka |-> k]
@@ -83,8 +85,8 @@ InitProducerId(k, held) ==
 
 (* AddPartitionsToTxn, AddOffsetsToTxn; in TV2 a leader's request before the first append. *)
 AddPartitions(k, epoch, parts) ==
-    CASE epoch # k.epoch -> Answer("PRODUCER_FENCED", k)
-      [] epoch = k.epoch /\ Prepared(k) -> Answer("CONCURRENT_TRANSACTIONS", k)
+    CASE epoch # k.epoch /\ ~MustWait(k) -> Answer("PRODUCER_FENCED", k)
+      [] MustWait(k) \/ (epoch = k.epoch /\ Prepared(k)) -> Answer("CONCURRENT_TRANSACTIONS", k)
       [] epoch = k.epoch /\ ~Prepared(k) ->
            Answer("NONE", [k EXCEPT !.state = "Ongoing", !.parts = @ \cup parts])
 
@@ -98,7 +100,8 @@ EndTxn(k, epoch, commit) ==
     LET resend == TV = 2 /\ k.epoch = epoch + 1
         may == IF TV = 2 /\ Prepared(k) THEN resend ELSE epoch = k.epoch \/ (resend /\ Completed(k))
         ended == k.state \in {"PrepareCommit", "CompleteCommit"}
-    IN  IF ~may THEN Answer("PRODUCER_FENCED", k)
+    IN  IF MustWait(k) THEN Answer("CONCURRENT_TRANSACTIONS", k)
+        ELSE IF ~may THEN Answer("PRODUCER_FENCED", k)
         ELSE IF k.state = "Ongoing" THEN Answer("NONE", Prepare(k, commit))
         ELSE IF k.state = "Empty" \/ (TV = 2 /\ ~resend)
         THEN IF commit \/ TV < 2 THEN Answer("INVALID_TXN_STATE", k) ELSE Answer("NONE", Prepare(k, FALSE))

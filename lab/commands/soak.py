@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from spark_kafka_eos.cli.demo import AppendMode
 from spark_kafka_eos.testing import jars
 
 
@@ -27,6 +28,9 @@ def soak(
     output: Annotated[Path, typer.Option(file_okay=False, help="Directory for soak.html and soak.json.")] = Path(
         "soak"
     ),
+    append_mode: Annotated[
+        AppendMode | None, typer.Option(help="The sinks' option appendMode; default: each query's own.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep logs, data and checkpoints.")] = False,
 ) -> None:
     """Run a stateless query, a stateful one, and one to another cluster, while drivers, executors and brokers are
@@ -43,6 +47,7 @@ def soak(
         kafka_version=kafka_version,
         output=output,
         keep=keep,
+        append_mode=append_mode or "",
     )
     if not (context.obj or run)(settings, Console()):  # a test hands in another
         raise typer.Exit(1)

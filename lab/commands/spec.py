@@ -95,12 +95,13 @@ def _check_real(console: Console, seeds: range, releases: Sequence[str] | None) 
             bar.update(task, description=f"checking Kafka {release}")
             checked = check_recordings(run.recording for run in runs)
             bar.remove_task(task)
-            happened = sum((run.met for run in runs), Counter[str]())
+            planned = sum((run.met for run in runs), Counter[str]())
             killed = sum((run.killed for run in runs), Counter[str]())
-            console.print(f"Kafka {release}: {killed.total():,} kills")
-            table = Table("what happened to a driver", "planned", "killed", box=None)
-            for what, count in happened.most_common():
-                table.add_row(what, f"{count:,}", f"{killed[what]:,}" if what in killed else "")
+            came = sum((run.happened for run in runs), Counter[str]())
+            console.print(f"Kafka {release}: {came.total():,} faults, {killed.total():,} of them kills")
+            table = Table("what happened to a driver", "planned", "came", box=None)
+            for what, count in planned.most_common():
+                table.add_row(what, f"{count:,}", f"{came[what]:,}")
             console.print(table)
             failed |= _show(console, checked, explain=len(checked.rejected))  # no seed shows the same run again
     return failed

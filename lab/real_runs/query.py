@@ -28,6 +28,7 @@ from lab.real_runs.witness import Witness
 from lab.simulation.query import Checkpoint
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import Offsets, offsets_to_json
+from spark_kafka_eos.testing.proxy import Fault as Met
 from spark_kafka_eos.testing.proxy import Proxy
 
 RECORDS = 6  # of the source
@@ -52,6 +53,7 @@ class Run:
     checkpoint: Checkpoint
     process: BaseProcess
     pipe: Connection
+    rule: Met | None = None  # of its fault, in the proxy
     goes_on: threading.Event = field(default_factory=threading.Event)  # if it is late
     why: str | None = None
 
@@ -73,6 +75,7 @@ class Query:
     settings: dict[str, object]
     main: Main = driver.main
     killed: Counter[str] = field(default_factory=Counter)
+    happened: Counter[str] = field(default_factory=Counter)  # faults, kills among them
     met: Counter[str] = field(default_factory=Counter)
     timeouts_s: dict[str, float] = field(default_factory=dict)
     _runs: dict[str, Run] = field(default_factory=dict)
@@ -92,6 +95,8 @@ class Query:
                 run.goes_on.set()
                 run.process.kill()
                 run.process.join()
+                if run.fault is not None and run.rule is not None and run.rule.fired and not run.fault.kills:
+                    self.happened[run.fault.kind] += 1
 
     def _live(self) -> None:
         current, finished = self._start(), False
@@ -119,10 +124,12 @@ class Query:
         """Lose the checkpoint, as a person would who reads a refusal; or restore an older copy of it; or neither."""
         if refused or (self.spoils and self.chance.random() < _SPOILT / 2):
             self.met["checkpoint lost"] += 1
+            self.happened["checkpoint lost"] += 1
             self._queries += 1
             self._checkpoint = Checkpoint(f"query {self._queries}")
         elif self.spoils and self.chance.random() < _SPOILT / 2:
             self.met["checkpoint restored"] += 1
+            self.happened["checkpoint restored"] += 1
             older = Checkpoint("")
             older.files = dict(self._checkpoint.files)
             older.forget(self.chance.randrange(self._checkpoint.next_batch() + 1))
@@ -151,7 +158,7 @@ class Query:
         if fault is not None:
             self.met[fault.kind] += 1
             if (rule := fault.rule(job.name)) is not None:
-                self.proxy.add(rule)
+                run.rule = self.proxy.add(rule)
         process.start()
         theirs.close()
         threading.Thread(target=self._serve, args=(run,), name=run.name, daemon=True).start()
@@ -223,9 +230,11 @@ class Query:
         if run.fault.kills:
             self._kill(run)
         elif run.fault.is_late and not run.goes_on.is_set():
+            self.happened[run.fault.kind] += 1
             self._happened.put((run, "late"))
             run.goes_on.wait()
         elif not run.goes_on.is_set():
+            self.happened[run.fault.kind] += 1
             self.witness.await_timeout()
             run.goes_on.set()  # it may come to the failpoint again, in another attempt
 
@@ -240,6 +249,7 @@ class Query:
         assert run.process.pid is not None
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(run.process.pid, signal.SIGSTOP)
+            self.happened[run.fault.kind] += 1
             self._happened.put((run, "late"))
             run.goes_on.wait()
             os.kill(run.process.pid, signal.SIGCONT)
@@ -253,6 +263,7 @@ class Query:
         assert run.fault is not None
         run.process.kill()
         self.killed[run.fault.kind] += 1
+        self.happened[run.fault.kind] += 1
 
     def _let_go(self, until: str, by: Run | None = None) -> None:
         """Late drivers go on, for which this is the moment."""

@@ -32,10 +32,13 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealRuns:
-    """A query's runs as they were recorded, how many drivers were killed, and where, and what else happened."""
+    """A query's runs as they were recorded, how many drivers were killed, and where, what was to happen to drivers
+    (`met`), and what did: a driver may end before its fault comes.
+    """
 
     recording: Recording
     killed: Counter[str]
+    happened: Counter[str]
     met: Counter[str]
 
 
@@ -96,7 +99,7 @@ def record(broker: WatchedBroker, seed: int, *, holds: bool | None = None, main:
         output=output,
         timeouts_s=query.timeouts_s,
     )
-    return RealRuns(recording=recording, killed=query.killed, met=query.met)
+    return RealRuns(recording=recording, killed=query.killed, happened=query.happened, met=query.met)
 
 
 def kept_in(group: str, partitions: int = OFFSETS_PARTITIONS) -> int:

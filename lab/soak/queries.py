@@ -1,7 +1,7 @@
 """The queries of a soak: the program that spark-submit runs for each driver.
 
 - stateless: a copy, each value preceded by its provenance (verify.provenance_bytes), with `format("kafka-eos")`.
-- stateful: running totals per key in update mode, with foreachBatch; the executors append.
+- stateful: running totals per key in update mode, with foreachBatch; the executors append, if nothing else is asked.
 - mirror: the same copy as stateless, to another cluster. After its checkpoint is lost, it continues where that
   cluster's ledger ends.
 
@@ -70,7 +70,7 @@ def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
 
     from spark_kafka_eos import TransactionalWriter
 
-    writer = TransactionalWriter({**sink, "appendMode": "executors"})
+    writer = TransactionalWriter({"appendMode": "executors", **sink})
     text = F.col("value").cast("string")
     figures = source.groupBy("key").agg(
         F.count("*").alias("records"),
@@ -86,9 +86,9 @@ def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
     return figures.writeStream.outputMode("update").foreachBatch(write)
 
 
-def main(name: str, source: str, sink: str, number: str, checkpoint: str) -> None:
+def main(name: str, source: str, sink: str, number: str, checkpoint: str, append_mode: str = "") -> None:
     """Run a query until it is killed or fails. `source` and `sink` are the clusters' addresses; `checkpoint` is the
-    checkpoint's folder, and `number` counts the query's checkpoints from 0.
+    checkpoint's folder, and `number` counts the query's checkpoints from 0. `append_mode`: "" for each query's own.
     """
     from pyspark.sql import SparkSession
 
@@ -100,6 +100,8 @@ def main(name: str, source: str, sink: str, number: str, checkpoint: str) -> Non
     reading = {**there, "subscribe": SOURCE, "startingOffsets": "earliest"}
     here["kafka.transactional.id"] = name
     writing = {**here, "kafka.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), "topic": output(name)}
+    if append_mode:
+        writing["appendMode"] = append_mode
     if name == MIRROR:
         reading |= {f"sink.{option}": value for option, value in here.items()}
         reading["startingOffsets"] = "committed-or-earliest"

@@ -41,7 +41,9 @@ _TIMEOUT = 300.0  # seconds for the queries' first batches, and for the remainin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The command's options: `rate` in records per second, `output` the folder of the report."""
+    """The command's options: `rate` in records per second, `output` the folder of the report. `append_mode`: "" for
+    each query's own.
+    """
 
     minutes: float
     seed: int
@@ -50,6 +52,7 @@ class Settings:
     kafka_version: str
     output: Path
     keep: bool = False
+    append_mode: str = ""
 
     @property
     def seconds(self) -> float:
@@ -96,7 +99,14 @@ def _soak(settings: Settings, folder: Path, console: Console) -> Soaked:
         spark = spark_home(folder / "spark")
         reached = home.proxy.bootstrap
         queries = {
-            name: Query(name=name, source=reached, sink=site.proxy.bootstrap, folder=folder, spark_home=spark)
+            name: Query(
+                name=name,
+                source=reached,
+                sink=site.proxy.bootstrap,
+                folder=folder,
+                spark_home=spark,
+                append_mode=settings.append_mode,
+            )
             for name, site in sites.items()
         }
         for query in queries.values():

@@ -34,11 +34,12 @@ TABLE_INVARIANTS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """The constants of SharedTransaction.tla, or with a `table` of TableAndTopic.tla, without the guards `without`, and
-    the invariants to check.
+    the invariants to check. `end_first`: also that this adds nothing to what happens without (Waiting.tla).
     """
 
     protocol: int = 2
     verification: bool = True
+    end_first: bool = False
     outputs: int = 1
     records: int = 2
     runs: int = 2
@@ -56,7 +57,9 @@ class Model:
 
     @property
     def module(self) -> str:
-        return "TableAndTopic" if self.table else "SharedTransaction"
+        if self.table:
+            return "TableAndTopic"
+        return "Waiting" if self.end_first else "SharedTransaction"
 
     def __str__(self) -> str:
         verified = "" if self.verification else " without verification"
@@ -72,14 +75,16 @@ class Model:
             "old checkpoints": self.old,
         }
         bounds = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        first = ", the end first" if self.end_first else ""
         table = " with a table" if self.table else ""
-        return f"TV{self.protocol}{verified}, {'writer' if self.holds else 'sink'}{table}: {bounds}"
+        return f"TV{self.protocol}{verified}{first}, {'writer' if self.holds else 'sink'}{table}: {bounds}"
 
-    def configuration(self, **more: int) -> str:
+    def configuration(self, **more: int | str) -> str:
         """TLC's configuration file; `more` are constants of a module that extends SharedTransaction."""
-        constants = {
+        constants: dict[str, int | str] = {
             "TV": self.protocol,
             "Verification": str(self.verification).upper(),
+            "EndFirst": str(self.end_first).upper(),
             "Outputs": _set(range(1, self.outputs + 1)),
             "Ledger": self.outputs + 1,
             "Group": self.outputs + 2,
@@ -100,6 +105,8 @@ class Model:
             constants["TableGuards"] = _quoted(guard for guard in TABLE_GUARDS if guard not in self.without)
         lines = [f"    {name} = {value}" for name, value in constants.items()]
         checked = [f"INVARIANT {invariant}" for invariant in self.invariants]
+        if self.module == "Waiting":
+            checked.append("PROPERTY NothingNew")
         return "\n".join([f"SPECIFICATION {self.specification}", "CONSTANTS", *lines, *checked, ""])
 
 
@@ -120,6 +127,7 @@ _OTHER_ROWS = replace(_TABLE, outputs=2)  # what is computed again may differ
 
 EVERY_RUN = (
     _WRITER,
+    replace(_WRITER, end_first=True),
     _TV1,
     replace(_SINK, protocol=1, records=1, timeouts=1),
     _UNVERIFIED,
@@ -131,6 +139,7 @@ EVERY_RUN = (
     replace(_STAGE, protocol=1, verification=False),
     replace(_TABLE, records=2),
     _OTHER_ROWS,
+    replace(_OTHER_ROWS, end_first=True),
     replace(_OTHER_ROWS, protocol=1),
     replace(_TABLE, table_late=1),
 )
@@ -141,6 +150,8 @@ LARGER = (
     replace(_STAGE, protocol=1, late=1),
     replace(_TV1, timeouts=1),
     replace(_SINK, timeouts=1),
+    replace(_SINK, timeouts=1, end_first=True),
+    replace(_WRITER, records=1, late=1, end_first=True),
     replace(_TV1, late=1),
     replace(_SINK, late=1),
     replace(_SINK, protocol=1, late=1),

@@ -10,7 +10,11 @@ from lab.commands.chaos import chaos
 from lab.soak.queries import MIRROR, STATEFUL, STATELESS
 from lab.soak.schedule import FaultKind
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3_600)]
+
+# An hour of each way to append and more, in pieces; all together write 10^8 records through faults.
+PIECES, MINUTES, RATE = 3, 30, 5_000
+WAYS = ("driver", "executors")
 
 
 def test_five_minutes_of_faults_leave_all_outputs_exactly_once(tmp_path: Path, kafka_version: str) -> None:
@@ -32,3 +36,21 @@ def test_five_minutes_of_faults_leave_all_outputs_exactly_once(tmp_path: Path, k
         assert side["outcome"]["found"] == side["outcome"]["expected"] > 1_000
     assert sum(side["drivers"] for side in found["sides"]) > len(found["sides"]), "killed ones were restarted"
     assert (tmp_path / "soak.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+@pytest.mark.parametrize("way", WAYS)
+def test_an_hour_of_faults_leaves_what_each_way_to_append_writes_exactly_once(
+    tmp_path: Path, kafka_version: str, way: str, piece: int, cell
+) -> None:
+    """The sink, `foreachBatch`, and a sink to another cluster. One broker for the source: the rate is what counts."""
+    arguments = ["--minutes", str(MINUTES), "--rate", str(RATE), "--brokers", "1", "--append-mode", way]
+    folder = ["--kafka-version", kafka_version, "--seed", str(piece), "--output", str(tmp_path)]
+    result = CliRunner().invoke(chaos, ["soak", *arguments, *folder])
+    print(result.output)
+    assert result.exit_code == 0, result.output
+    assert "lost 0, duplicated 0, torn 0, aborted visible 0, hanging 0" in result.output
+    found = json.loads((tmp_path / "soak.json").read_text())
+    records = sum(side["outcome"]["found"] for side in found["sides"])
+    cell(f"soak, {way}", f"piece {piece}", "records", f"{records:,}")
+    assert records > RATE * 60 * MINUTES, "the two copies alone have twice as many"

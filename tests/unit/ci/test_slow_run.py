@@ -96,15 +96,18 @@ def test_every_file_with_slow_tests_is_in_one_part():
     files = (path for path in (ROOT / "tests").rglob("test_*.py") if "mark.slow" in path.read_text())
     slow = {str(path.relative_to(ROOT)) for path in files if path.parent != Path(__file__).parent}
     assert len(slow) > 50
-    parts = {test: [part for part, paths in slow_run.PARTS.items() if has(paths, test)] for test in slow}
+    parts = {test: [part for part, paths in slow_run.ALL.items() if has(paths, test)] for test in slow}
     assert {test: found for test, found in parts.items() if len(found) != 1 and test not in IN_SEVERAL} == {}
-    named = {
-        path.partition("::")[0] for paths in slow_run.PARTS.values() for path in paths if path.startswith("tests/")
-    }
+    named = {path.partition("::")[0] for paths in slow_run.ALL.values() for path in paths if path.startswith("tests/")}
     assert named == (slow | {"tests/requirements"}) - {test for test in slow if test.startswith("tests/requirements/")}
 
 
-IN_SEVERAL = {"tests/simulation/test_seeds.py", "tests/faults/test_matrix_between_clusters.py"}
+IN_SEVERAL = {
+    "tests/faults/test_matrix_between_clusters.py",
+    "tests/simulation/test_seeds.py",
+    "tests/spark/test_soak.py",
+    "tests/spec/test_real_faults.py",
+}
 
 
 def test_the_parts_of_a_file_are_all_of_it():
@@ -115,10 +118,39 @@ def test_the_parts_of_a_file_are_all_of_it():
     assert [slow_run.PARTS[f"fault-matrix-between-clusters-{tv}"][2] for tv in ("TV1", "TV2")] == ["TV1", "TV2"]
 
 
+def test_the_long_parts_are_all_of_their_files():
+    faults = (ROOT / "tests" / "spec" / "test_real_faults.py").read_text()
+    assert "FAULTS, PARTS = 10_000, 10\n" in faults
+    assert [slow_run.LONG[f"real-faults-{part}"] for part in range(10)] == [
+        [f"{slow_run.FAULTS}[TV2-{part}]", f"{slow_run.FAULTS}[TV1-{part}]"] for part in range(10)
+    ]
+    soak = (ROOT / "tests" / "spark" / "test_soak.py").read_text()
+    assert "PIECES, MINUTES, RATE = 3, 30, 5_000\n" in soak
+    assert 'WAYS = ("driver", "executors")\n' in soak
+    pieces = [f"{slow_run.AN_HOUR}[{way}-{piece}]" for way in ("driver", "executors") for piece in range(3)]
+    assert [paths for part, paths in slow_run.LONG.items() if part.startswith("soak-")] == [[each] for each in pieces]
+    assert len(slow_run.LONG) == 16
+
+
+def test_a_long_part_runs_only_if_it_is_named(monkeypatch):
+    ran: list[list[str]] = []
+
+    def run(parts, _version):
+        ran.append(list(parts))
+        return []
+
+    monkeypatch.setattr(slow_run, "run", run)
+    monkeypatch.setattr(slow_run, "read", lambda _record: [])
+    for named in ([], ["real-faults-3"]):
+        monkeypatch.setattr("sys.argv", ["slow_run.py", "run", *named])
+        slow_run.main()
+    assert ran == [list(slow_run.PARTS), ["real-faults-3"]]
+
+
 def has(paths: list[str], file: str) -> bool:
     """Whether pytest runs tests of the file for these arguments."""
     return any(file.startswith(path.partition("::")[0]) for path in paths if path.startswith("tests/"))
 
 
 def test_the_committed_record_has_parts_that_there_are():
-    assert {run.part for run in slow_run.read(slow_run.RECORD)} <= slow_run.PARTS.keys()
+    assert {run.part for run in slow_run.read(slow_run.RECORD)} <= slow_run.ALL.keys()
