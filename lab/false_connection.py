@@ -29,6 +29,10 @@ class FalseConnection(Connection):
     def _connect(self) -> Any:
         return _FalseSocket(self._broker)
 
+    def readable(self) -> bool:
+        """A request is answered when it is sent."""
+        return True
+
 
 class _FalseSocket:
     """The part of a socket that a connection uses."""

@@ -6,7 +6,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,9 +42,16 @@ class RealRuns:
     met: Counter[str]
 
 
-def record(broker: WatchedBroker, seed: int, *, holds: bool | None = None, main: Main = driver.main) -> RealRuns:
+def record(
+    broker: WatchedBroker,
+    seed: int,
+    *,
+    holds: bool | None = None,
+    main: Main = driver.main,
+    rules: Sequence[str] = (),
+) -> RealRuns:
     """Run a query to the end of its source, with faults that the seed draws. `holds`: see Job; by default, the seed
-    draws that, too. `main` is what a driver's process calls.
+    draws that, too. `main` is what a driver's process calls. `rules` are the proxy's, besides those of the faults.
 
     Raises ToolFailed if the query does not come to its end.
     """
@@ -76,6 +83,8 @@ def record(broker: WatchedBroker, seed: int, *, holds: bool | None = None, main:
         main=main,
     )
     broker.witness = witness
+    for rule in rules:
+        broker.proxy.add(rule)
     try:
         query.live()
         witness.await_completed()
