@@ -45,7 +45,7 @@ _OPERATORS = re.compile(
     r"|Is_IsNot|IsNot_Is))"
 )
 _SECONDS = 1_200.0  # a mutant that goes on for longer hangs: a test would not end
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +81,20 @@ class Mutant:
 
 def every(package: str) -> Iterator[Mutant]:
     """All mutants of one of `PACKAGES`, in the order of its files."""
+    for file in sorted((ROOT_PACKAGE / package).rglob("*.py")):
+        yield from of_module(str(file.relative_to(ROOT_PACKAGE)))
+
+
+def of_module(module: str) -> Iterator[Mutant]:
+    """All mutants of a module, a path in the package."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
-    operators = {name: get_operator(name)() for name in operator_names() if _OPERATORS.fullmatch(name)}
-    for file in sorted((ROOT_PACKAGE / package).rglob("*.py")):
-        module = str(file.relative_to(ROOT_PACKAGE))
-        nodes = list(ast_nodes(get_ast(file.read_text(encoding="utf-8"))))
-        for name, operator in sorted(operators.items()):
-            places = sum(len(list(operator.mutation_positions(node))) for node in nodes)
-            yield from (Mutant(module=module, operator=name, occurrence=number) for number in range(places))
+    nodes = list(ast_nodes(get_ast((ROOT_PACKAGE / module).read_text(encoding="utf-8"))))
+    for name in sorted(filter(_OPERATORS.fullmatch, operator_names())):
+        operator = get_operator(name)()
+        places = sum(len(list(operator.mutation_positions(node))) for node in nodes)
+        yield from (Mutant(module=module, operator=name, occurrence=number) for number in range(places))
 
 
 def some(packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
@@ -168,6 +172,6 @@ def first_failure(copy: Path, groups: Sequence[Sequence[str]]) -> str | None:
         except subprocess.TimeoutExpired:
             return f"it hangs for {_SECONDS:.0f} s"
         if done.returncode:
-            first = _FAILED.search(done.stdout)
+            first = FAILED.search(done.stdout)
             return first[1] if first else "the import"
     return None

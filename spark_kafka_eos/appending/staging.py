@@ -4,8 +4,8 @@ Each task attempt writes one file, in `<staging directory>/<batch>-<call>/`. Lat
 harmless: each writes its own file, and only the one whose report reaches the driver is appended.
 
 Files are private: only their user may read them. Each block's CRC is verified when it is appended (wire.record_batch).
-Others may be able to write to `stagingDir` itself. So the folders that are made there may not be links, and only what
-has a name that is given here is removed.
+Others may be able to write to `stagingDir` itself. So what is there under the names that are given here must be this
+user's, and no link (appending.private_folders), and only what has such a name is removed.
 
 The disk never becomes full because of them: each task, and the driver where it knows the batch's size, refuses to write
 what would leave too little free (appending.staging_space).
@@ -32,7 +32,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import quote
 
+from spark_kafka_eos.appending import private_folders
 from spark_kafka_eos.appending.files import Files, LocalFiles, files_at
+from spark_kafka_eos.appending.private_folders import Others, UnsafeFolder
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport, encoded
 from spark_kafka_eos.appending.staging_space import allowance
 from spark_kafka_eos.errors import StagingFull, StagingLost
@@ -81,7 +83,7 @@ class Staging:
         """
         self.admit(self._inline_bytes, "a task with the smallest staging file")
         folder = folder_of("probe")
-        with self._files().create(f"{folder}/file") as stream:
+        with self._files(making=True).create(f"{folder}/file") as stream:
             stream.write(b"kafka-eos")
         self._files().remove(folder)
 
@@ -118,9 +120,9 @@ class Staging:
 
     def _write(self, folder: str, task: int, held: list[Block], rest: Iterator[Block]) -> EncodeReport:
         path = f"{folder}/{task}-{uuid.uuid4().hex}"
-        files = self._files()
         staged, offset, allowed = [], 0, 0
         with self._stored("write", path, task):
+            files = self._files(making=True)
             stream = files.create(path)
         try:
             while held:
@@ -224,17 +226,22 @@ class Staging:
                 error,
             )
 
-    def _files(self) -> Files:
+    def _files(self, *, making: bool = False) -> Files:
+        """The directory's files; `making` if the directory is to be created."""
         assert self.directory is not None
         files = files_at(self.directory, "stagingDir")
-        if isinstance(files, LocalFiles) and files.root.parent.name == _OWN:
-            for folder in (files.root.parent, files.root):
-                if folder.is_symlink():
-                    raise StagingLost(
-                        f"the staging directory {folder} is a link, and this package makes none: nothing is written to "
-                        "or removed from where it leads",
-                        action="Remove the link, and find out who may write to stagingDir.",
-                    )
+        if isinstance(files, LocalFiles):
+            if making:
+                private_folders.make(files.root)
+            try:
+                if files.root.parent.name == _OWN:  # other users may have theirs beside
+                    private_folders.look(files.root.parent, Others.ADD)
+                private_folders.look(files.root, Others.NOTHING)
+            except UnsafeFolder as error:
+                raise StagingLost(
+                    f"the staging directory {error}",
+                    action="Find out who may write to stagingDir, or set the option to a directory of your own.",
+                ) from None
         return files
 
 

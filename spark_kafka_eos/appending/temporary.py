@@ -74,13 +74,13 @@ class TemporaryStaging(Staging):
     def clean_old(self, now: float) -> None:
         """Does nothing: the constructor has done it."""
 
-    def _files(self) -> Files:
+    def _files(self, *, making: bool = False) -> Files:
         if not is_private(self.directory):
             raise StagingLost(
                 f"the temporary directory {self.directory} of this batch write was removed or replaced",
                 action="Run the job again; if something cleans up that directory, set the option stagingDir.",
             )
-        return super()._files()
+        return super()._files(making=making)
 
 
 def is_private(directory: str | Path | None, user: int | None = None) -> bool:

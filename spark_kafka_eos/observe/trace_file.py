@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -16,25 +17,37 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from spark_kafka_eos.appending import private_folders
+from spark_kafka_eos.appending.private_folders import Others, UnsafeFolder
 
 _HALF = 4 << 20
 _SPARK = "spark"  # the folder of the triggers, by query id
 
 
 def append(folder: Path, name: str, line: Mapping[str, Any]) -> None:
-    """Append `line` to the file of `name`. Raises OSError."""
+    """Append `line` to the file of `name`. Raises OSError, also if the folder or the file is somebody else's."""
     private_folders.make(folder)
+    private_folders.look(private_folders.followed(folder), Others.ADD)
     path = file_of(folder, name)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    opened = os.open(path, flags, 0o600)
+    opened = _opened(path)
     try:
         if os.fstat(opened).st_size >= _HALF:
             path.replace(_before(path))
             os.close(opened)
-            opened = os.open(path, flags, 0o600)
+            opened = _opened(path)
         os.write(opened, json.dumps(line, separators=(",", ":")).encode() + b"\n")
     finally:
         os.close(opened)
+
+
+def _opened(path: Path) -> int:
+    """The file to append to, a descriptor. It is neither a link nor a queue, and nobody else can have made it."""
+    opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    found = os.fstat(opened)
+    foreign = found.st_uid != os.geteuid() and private_folders.keeps_owners(path.parent)
+    if foreign or not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(opened)
+        raise UnsafeFolder(f"{path} is not a file of this user alone (of user {found.st_uid}): find out who made it")
+    return opened
 
 
 def read(folder: Path, name: str) -> Iterator[dict[str, Any]]:

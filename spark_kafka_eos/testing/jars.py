@@ -23,6 +23,8 @@ from xml.sax.saxutils import quoteattr
 
 from rich.console import Console
 
+from spark_kafka_eos.appending import private_folders
+from spark_kafka_eos.appending.private_folders import Others, UnsafeFolder
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.digests import PINS, Digests, differences, digests, pinned
 from spark_kafka_eos.testing.java import java
@@ -164,13 +166,25 @@ def provide(bundle: Bundle, cache: Path, fetch: Fetch, pinned_in: Path = PINS) -
     """
     place = cache / bundle.name / bundle.version
     pins = pinned(bundle.name, bundle.version, pinned_in)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _require_own(cache, place.parent, place)
     if is_complete(place, pins):
         return place
-    place.parent.mkdir(parents=True, exist_ok=True)
     with _exclusive(place.with_name(f"{bundle.version}.lock")):
         if not is_complete(place, pins):
             _replace(place, bundle, pins, fetch)
     return place
+
+
+def _require_own(*folders: Path) -> None:
+    """Raise ToolFailed if somebody else can have put programs there, which would run with this user's rights."""
+    for folder in folders:
+        try:
+            private_folders.look(private_folders.followed(folder), Others.READ)
+        except UnsafeFolder as error:
+            raise ToolFailed(
+                f"the cache {error}", action="Or set KAFKA_EOS_CACHE to a directory that only you may change."
+            ) from None
 
 
 def is_complete(place: Path, pins: Digests) -> bool:

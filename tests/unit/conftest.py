@@ -3,11 +3,14 @@ tests that measure CPU time.
 """
 
 import gc
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from spark_kafka_eos.appending import private_folders
 from tests.unit.scripted_broker import answers, broker, lost, old_broker  # noqa: F401 - fixtures
 from tests.unit.scripted_peer import connect, peer  # noqa: F401 - fixtures
 
@@ -21,3 +24,16 @@ def without_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture
+def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Let a folder be another user's: as root by giving it away, else by being somebody else than who made it."""
+
+    def given(folder: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(folder, 4_321, 4_321)
+        else:
+            monkeypatch.setattr(private_folders, "this_user", lambda: os.geteuid() + 1)
+
+    return given

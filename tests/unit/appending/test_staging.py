@@ -193,12 +193,39 @@ def test_a_link_in_a_staging_directorys_place_is_not_followed(tmp_path: Path, re
     link.parent.mkdir(parents=True)
     link.symlink_to(elsewhere)
     staging = Staging(str(tmp_path / "shared" / "kafka-eos-staging" / "query"))
-    with pytest.raises(StagingLost, match=r"is a link.*Nothing was committed\. Remove the link"):
+    with pytest.raises(StagingLost, match=r"is a link.* Remove the link.*Nothing was committed\."):
         staging.stage("5", 0, blocks(0, INLINE_BYTES + 1))
     staging.clean_all([*staging.folders_before(5), other.name])
     assert other.is_dir()
     assert [each.name for each in other.parent.iterdir()] == [other.name]
     assert "is a link" in caplog.text
+
+
+@pytest.mark.parametrize("whose", ["kafka-eos-staging", "kafka-eos-staging/query"])
+def test_somebody_elses_staging_directory_is_refused_and_what_is_in_it_stays(tmp_path, whose, give_away, caplog):
+    staging = Staging(str(tmp_path / "kafka-eos-staging" / "query"))
+    report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
+    give_away(tmp_path / whose)
+    with pytest.raises(StagingLost, match=r"belongs to user .*Nothing was committed\. Find out who may write"):
+        staging.stage("5", 0, blocks(0, INLINE_BYTES + 1))
+    with pytest.raises(StagingLost, match="belongs to user"):
+        staging.probe()
+    with pytest.raises(StagingLost, match="belongs to user"):
+        contents(staging, report)
+    staging.clean("3")
+    assert (tmp_path / "kafka-eos-staging" / "query" / "3").is_dir()
+    assert "cannot remove staging files" in caplog.text
+
+
+def test_a_folder_of_ours_that_storage_opened_to_a_group_is_closed_again(tmp_path):
+    """Kubernetes gives each folder of a volume to the pod's fsGroup, to write, when a pod starts."""
+    staging = Staging(str(tmp_path / "kafka-eos-staging" / "query"))
+    report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
+    for folder in (tmp_path / "kafka-eos-staging", tmp_path / "kafka-eos-staging" / "query"):
+        folder.chmod(0o2775)
+    assert contents(staging, report)
+    assert (tmp_path / "kafka-eos-staging").stat().st_mode & 0o7777 == 0o3775, "others may have theirs beside"
+    assert (tmp_path / "kafka-eos-staging" / "query").stat().st_mode & 0o7777 == 0o2700
 
 
 @pytest.mark.parametrize("name", ["2024-01", "3", f"3-{'g' * 32}", f"-3-{'a' * 32}", f"3-{'a' * 32}-old", "run-3"])
@@ -215,7 +242,7 @@ class FullDisk(LocalFiles):
 
 
 class StagingOnFullDisk(Staging):
-    def _files(self) -> Files:
+    def _files(self, *, making: bool = False) -> Files:
         return FullDisk(Path(str(self.directory)))
 
 
@@ -235,7 +262,7 @@ class Disk(Staging):
         super().__init__(str(directory))
         self.free, self.looks = free, 0
 
-    def _files(self) -> Files:
+    def _files(self, *, making: bool = False) -> Files:
         disk = self
 
         class OnIt(LocalFiles):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from spark_kafka_eos.appending.private_folders import UnsafeFolder
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.observe import trace_file
 from spark_kafka_eos.observe.observers import observer
@@ -98,6 +100,31 @@ def test_a_link_to_elsewhere_is_not_followed_and_the_batch_does_not_notice(tmp_p
     observer(sink_options(OPTIONS | {"traceDir": str(tmp_path)}))(report())
     assert elsewhere.read_text() == "mine"
     assert "cannot report batch 7 of query q" in caplog.text
+
+
+def test_a_trace_goes_to_no_folder_and_no_file_of_somebody_else(tmp_path, give_away, caplog):
+    observe = observer(sink_options(OPTIONS | {"traceDir": str(tmp_path / "traces")}))
+    observe(report())
+    path = trace_file.file_of(tmp_path / "traces", "orders/1")
+    size = path.stat().st_size
+    give_away(path)
+    observe(report())
+    assert "is not a file of this user alone" in caplog.text
+    give_away(tmp_path / "traces")
+    observe(report())
+    assert "traces belongs to user" in caplog.text
+    assert path.stat().st_size == size
+
+
+def test_a_trace_goes_to_no_file_with_a_second_name_and_waits_for_no_queues_reader(tmp_path):
+    os.mkfifo(trace_file.file_of(tmp_path, "queue"))
+    with pytest.raises(OSError, match="No such device"):
+        trace_file.append(tmp_path, "queue", {})
+    (tmp_path / "elsewhere").write_text("mine")
+    os.link(tmp_path / "elsewhere", trace_file.file_of(tmp_path, "linked"))
+    with pytest.raises(UnsafeFolder, match="is not a file of this user alone"):
+        trace_file.append(tmp_path, "linked", {})
+    assert (tmp_path / "elsewhere").read_text() == "mine"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -93,6 +93,23 @@ def test_a_half_filled_cache_is_noticed_and_mended(tmp_path, damage):
     assert is_complete(place, {})
 
 
+@pytest.mark.parametrize("whose", [".", "kafka", "kafka/9.9.9"])
+def test_programs_from_somebody_elses_folder_are_not_run(tmp_path, whose, give_away):
+    """Without pins, the manifest beside the jars is as good as who wrote it."""
+    provide(kafka("9.9.9"), tmp_path, Fetch())
+    give_away(tmp_path / whose)
+    with pytest.raises(ToolFailed, match=r"the cache .* belongs to user .* Or set KAFKA_EOS_CACHE"):
+        provide(kafka("9.9.9"), tmp_path, refuse)
+
+
+def test_a_cache_that_others_may_change_is_closed_to_them(tmp_path):
+    place = provide(kafka("9.9.9"), tmp_path, Fetch())
+    for folder in (tmp_path, place.parent, place):
+        folder.chmod(0o777)
+    assert provide(kafka("9.9.9"), tmp_path, refuse) == place
+    assert [folder.stat().st_mode & 0o777 for folder in (tmp_path, place.parent, place)] == [0o755] * 3
+
+
 def test_what_a_repair_does_not_need_is_gone_from_the_class_path(tmp_path):
     place = provide(kafka("9.9.9"), tmp_path, Fetch({"old.jar": b"old"}))
     (place / MANIFEST).unlink()

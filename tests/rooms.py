@@ -1,0 +1,128 @@
+"""The rooms whose code is changed here and there, each with the tests that must notice (tests/mutated).
+
+Which mutants are run is decided by a digest of the change itself, so other changes of the code do not choose others.
+What no test notices is judged in `tests/mutated/judged.toml`: either it changes nothing that anybody could see, or
+the reason says why no test is worth it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.mutants import ROOT_PACKAGE, Mutant, of_module
+
+JUDGED = Path(__file__).with_name("mutated") / "judged.toml"
+
+
+class Room(NamedTuple):
+    """Patterns of modules in the package; the tests that run on each mutant; the same for what these let pass; and of
+    how many mutants one is run.
+    """
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    then: tuple[str, ...]
+    one_in: int
+
+    def files(self) -> list[str]:
+        return sorted(
+            str(path.relative_to(ROOT_PACKAGE)) for pattern in self.modules for path in ROOT_PACKAGE.glob(pattern)
+        )
+
+
+class Survivor(NamedTuple):
+    """A change of a module that no test notices, as `change_of` shows it, and the judgement."""
+
+    module: str
+    change: str
+    why: str
+
+
+ROOMS = {
+    "login": Room(("auth/*.py",), ("tests/unit/auth",), ("tests/unit/protocol/test_connection.py",), 6),
+    "options": Room(
+        (
+            "options/client.py",
+            "options/kafka_properties.py",
+            "options/outputs.py",
+            "options/parsers.py",
+            "options/properties.py",
+            "options/reserved.py",
+            "options/*_parser.py",
+            "options/values.py",
+        ),
+        ("tests/unit/options",),
+        ("tests/unit/preflight", "tests/unit/protocol/test_connection.py"),
+        6,
+    ),
+    "connection": Room(
+        ("protocol/connection.py", "protocol/cluster.py", "protocol/frames.py", "protocol/responses.py"),
+        ("tests/unit/protocol",),
+        ("tests/unit/fetching",),
+        6,
+    ),
+    "staging": Room(
+        ("appending/files.py", "appending/private_folders.py", "appending/staging*.py", "appending/temporary.py"),
+        tuple(f"tests/unit/appending/test_{name}.py" for name in ("files", "staging", "staging_space", "temporary")),
+        ("tests/unit/doctor/test_folders.py", "tests/unit/observe"),
+        3,
+    ),
+    "fence": Room(
+        ("transaction/calls.py", "transaction/commit.py", "transaction/fence.py", "transaction/ownership.py",
+         "transaction/shared.py"),
+        ("tests/unit/transaction",),
+        ("tests/unit/ledger",),
+        8,
+    ),
+    "recovery": Room(
+        ("ledger/decide.py", "ledger/ends.py", "ledger/progress.py", "ledger/refusal.py", "ledger/ver*.py"),
+        ("tests/unit/ledger",),
+        ("tests/unit/transaction", "tests/unit/preflight"),
+        8,
+    ),
+    "ledger": Room(
+        ("ledger/between.py", "ledger/create.py", "ledger/diagnosis.py", "ledger/entry.py", "ledger/keeper.py",
+         "ledger/records.py", "ledger/signing.py", "ledger/topic.py"),
+        ("tests/unit/ledger",),
+        ("tests/unit/transaction", "tests/unit/operators"),
+        10,
+    ),
+    "replay": Room(
+        ("replay/*.py", "dead_letters/*.py"),
+        ("tests/unit/replay", "tests/unit/dead_letters", "tests/unit/cli/test_dead_letters.py"),
+        ("tests/broker/test_dead_letters.py",),
+        6,
+    ),
+    "registry": Room(("registry/*.py",), ("tests/unit/registry",), ("tests/unit/spark",), 25),
+}  # fmt: skip
+
+
+def change_of(mutant: Mutant) -> str:
+    """The lines that the mutant removes and adds, without their numbers."""
+    lines = mutant.change().splitlines()
+    return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines if not line.startswith("@@"))
+
+
+def chosen(room: Room) -> Iterator[tuple[Mutant, str]]:
+    """The room's mutants that are run, with their changes."""
+    for module in room.files():
+        seen = set()
+        for mutant in of_module(module):
+            change = change_of(mutant)
+            if change not in seen and digest(module, change) % room.one_in == 0:
+                seen.add(change)
+                yield mutant, change
+
+
+def digest(module: str, change: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{module}\n{change}".encode()).digest()[:8])
+
+
+def judged() -> list[Survivor]:
+    """What is known to be noticed by no test."""
+    found = tomllib.loads(JUDGED.read_text(encoding="utf-8")).get("survivor", [])
+    return [Survivor(each["module"], each["change"].strip(), each["why"]) for each in found]
