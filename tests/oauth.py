@@ -38,6 +38,7 @@ class OAuthServer:
         self.audience = "kafka"
         self.answer: tuple[int, bytes] | None = None
         self.requests: list[dict[str, list[str]]] = []
+        self.read: list[tuple[str, str | None]] = []  # paths that were read, each with its Authorization
         self.token_url = self.keys_url = ""
         self._key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
 
@@ -77,6 +78,7 @@ def serve(server: OAuthServer, certificates: Certificates) -> Iterator[OAuthServ
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            server.read.append((self.path, self.headers["Authorization"]))
             self._send(200, json.dumps(server.keys()).encode())
 
         def do_POST(self) -> None:

@@ -55,11 +55,11 @@ def look(folder: Path, others: Others) -> None:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return
-    except OSError as error:
+    except OSError:
         found = os.lstat(folder)
         if stat.S_ISLNK(found.st_mode):
             raise UnsafeFolder(
-                f"{folder} is a link: nothing is read from, written to or removed from where it leads. Remove the link, "
+                f"{folder} is a link: nothing is read, written or removed where it leads. Remove the link, "
                 "and find out who made it"
             ) from None
         if wrong := why_unsafe(found, others, user):

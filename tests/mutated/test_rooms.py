@@ -1,6 +1,6 @@
 """Small changes of the code that guards what others must not do: a test notices each, or it is judged not to matter.
 
-cosmic-ray makes them (lab/mutants.py); tests/rooms.py says of which modules, and which tests run on them. A room fits an
+cosmic-ray makes them (lab/mutants.py); tests/rooms.py says of which modules, and which tests run. A room fits an
 hour on two cores.
 """
 

@@ -39,6 +39,20 @@ def test_a_file_that_is_not_there_is_no_text_and_cannot_be_opened(files: Files) 
         files.open("a/file")
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "link to nothing"])
+def test_a_file_that_somebody_made_first_is_not_written(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "theirs").write_text("theirs")
+    made = tmp_path / "made"
+    if kind == "file":
+        made.write_text("theirs")
+    else:
+        made.symlink_to(tmp_path / ("theirs" if kind == "link" else "none"))
+    with pytest.raises(FileExistsError):
+        LocalFiles(tmp_path).create("made")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "theirs"]
+    assert (tmp_path / "theirs").read_text() == "theirs"
+
+
 def test_several_files_are_read_each_with_its_text(files: Files) -> None:
     write(files, "offsets/7", b"seven")
     write(files, "metadata", b"{}")

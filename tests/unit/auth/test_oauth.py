@@ -39,6 +39,7 @@ def listening(certificates):
 def server(listening):
     listening.answer = None
     listening.requests.clear()
+    listening.read.clear()
     return listening
 
 
@@ -105,10 +106,21 @@ def test_a_server_in_trouble_may_be_asked_again(client, server, status):
     refused(BrokerUnreachable, client(), f"failed: HTTP {status}")
 
 
-def test_a_redirect_is_not_followed_with_the_secret(client, server):
-    server.answer = 307, server.token_url.replace("/token", "/elsewhere").encode()
-    refused(AuthenticationFailed, client(), "HTTP 307")
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("where", ["token_url", "keys_url"], ids=["to the same server", "to another one, in plain text"])
+def test_a_redirect_is_not_followed_with_the_secret(client, server, status, where):
+    """Python would follow the first three, by GET, with the header Authorization."""
+    server.answer = status, getattr(server, where).rpartition("/")[0].encode() + b"/elsewhere"
+    refused(AuthenticationFailed, client(), f"HTTP {status}")
     assert len(server.requests) == 1
+    assert server.read == []
+
+
+@pytest.mark.parametrize(("status", "why"), [(200, "contains no access token"), (400, r"HTTP 400\. Nothing")])
+def test_an_answer_without_an_end_takes_no_memory(client, server, status, why):
+    """Of more than a megabyte only the beginning is read, so there is neither a token nor a reason in it."""
+    server.answer = status, json.dumps({"access_token": "t", "error": "e", "more": "x" * (3 << 20)}).encode()
+    refused(AuthenticationFailed, client(), why)
 
 
 @pytest.mark.parametrize(

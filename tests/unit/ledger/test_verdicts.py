@@ -375,6 +375,22 @@ def of_topic(topic_id: UUID) -> Origin:
     return Origin(cluster="here", topic_ids={"orders": topic_id})
 
 
+@pytest.mark.parametrize("ends", [(30, 40), (40, 30)])
+def test_of_two_sources_with_one_partition_the_one_behind_counts(ends: tuple[int, int]) -> None:
+    """A new query that starts where the other one ended would skip what this one has not read."""
+    sources = tuple(SourceProgress(cluster="here", offsets={O0: end}) for end in ends)
+    found = LedgerEntry(query_id="old", batch_id=7, digest="then", serial=8, sources=sources)
+
+    def verdict(start: int) -> Verdict:
+        new = MicroBatch(
+            query_id="new", batch_id=0, digest="now", sources=(SourceRange(start={O0: start}, end={O0: 50}),)
+        )
+        return decide(found, new, {}, clusters=("here",))
+
+    assert isinstance(verdict(30), Write)
+    assert "skips" in refused(verdict(40))
+
+
 @pytest.mark.parametrize(("topic_id", "verdict"), [(FIRST, Write), (SECOND, Refuse)])
 @pytest.mark.parametrize("query", ["ours", "a new one"])
 def test_a_topic_that_was_created_again_is_noticed_by_its_id(topic_id: UUID, verdict: type, query: str) -> None:

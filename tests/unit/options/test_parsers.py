@@ -39,6 +39,14 @@ def test_a_location_with_a_password_is_refused_without_printing_it():
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("who", ["ann", "ann:", ":secret", "ann:secret", ""])
+def test_a_url_with_a_user_is_refused_also_without_a_password(who):
+    with pytest.raises(ValueError, match="must not contain a user or a password") as caught:
+        p.url(f"https://{who}@server/token")
+    assert not who or who not in str(caught.value)
+    assert p.url(" https://server/token?user=ann@x ") == "https://server/token?user=ann@x"
+
+
 def test_a_number_outside_its_bounds_is_refused_with_the_bounds():
     assert p.number(1, 5)("5") == 5
     for text in ("0", "6"):

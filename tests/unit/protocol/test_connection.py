@@ -377,6 +377,14 @@ def test_a_connection_whose_session_is_about_to_end_is_replaced(peer, connect, s
     assert connection.usable == usable
 
 
+def test_a_session_is_used_for_less_than_its_lifetime(peer, connect, monkeypatch):
+    connection = connect(peer(partial(sasl, session_lifetime_ms=1_000_000)), security=LOGIN)
+    now = time.monotonic()
+    for passed, usable in ((840, True), (850, False), (1_000, False)):
+        monkeypatch.setattr(time, "monotonic", lambda passed=passed: now + passed)
+        assert connection.usable == usable, f"after {passed} of 1,000 seconds"
+
+
 def test_a_mechanism_the_broker_does_not_take_is_named_with_those_it_does(peer, connect):
     with pytest.raises(AuthenticationFailed, match="PLAIN.*The broker supports GSSAPI"):
         connect(peer(partial(sasl, handshake=33)), security=LOGIN)

@@ -184,6 +184,14 @@ def test_a_deeply_nested_schema_is_refused():
         parse(schema)
 
 
+def test_an_id_that_no_registry_has_is_not_asked_for(server):
+    """An id is 32 bits in a record, and a positive number of a registry: it answers others as a wrong path."""
+    values = pa.array([framed(number, b"\2") for number in (2**31 - 1, 2**31, 2**32 - 1)], pa.binary())
+    found = decode(values, None, Registry.of(server.url), QuerySchema(SchemaText("AVRO", '"long"')))
+    assert [fault.cause for fault in found.faults.values()] == [Cause.UNKNOWN_SCHEMA] * 3
+    assert len(server.requests) == 1
+
+
 def test_of_many_unknown_ids_only_the_first_hundred_are_asked_for(server, monkeypatch):
     target = QuerySchema(SchemaText("AVRO", '"long"'))
     known = server.register("known-value", '"long"')

@@ -903,6 +903,13 @@ def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions
     assert settled(replace(OPTIONS, resolve="take-group:other"), kafka, sourced(0, SOURCE)).outcome == "committed"
 
 
+@pytest.mark.parametrize("resolve", ["take-group:another", "take-group:", "take-group:others", "write:other"])
+def test_a_group_is_taken_only_from_the_sink_that_is_named(kafka, resolve):
+    kafka.offsets()[SOURCE] = 5000, ledger.source_mark("other")
+    with pytest.raises(LedgerRefused, match="resolve='take-group:other'"):
+        settled(replace(OPTIONS, resolve=resolve), kafka, sourced(0, SOURCE))
+
+
 def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end(kafka):
     report = commit_batch(
         owner(kafka, keeps_ledger=False),
