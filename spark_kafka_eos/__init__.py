@@ -28,7 +28,7 @@ File map, a package for each concept; imports point down only (`lint-imports` ch
     options/    from what a user writes to checked values
     auth/       TLS and SASL: from properties to the exchange
     model.py    values that driver, executors and brokers exchange
-    errors.py failpoints.py lazy.py words.py   what all packages share
+    errors.py failpoints.py lazy.py logs.py words.py   what all packages share
     ../lab/     from a checkout only: benchmarks, simulation, soak, fuzzing; nothing that ships imports it
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
 

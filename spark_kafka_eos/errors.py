@@ -41,6 +41,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Self
 
+from spark_kafka_eos.words import one_line, printable
+
 Committed = Literal["nothing", "everything", "unknown", "table", "acknowledged"]
 
 _COMMITTED = {
@@ -61,9 +63,10 @@ class KafkaEosError(Exception):
     """
 
     def __init__(self, what: str, *, action: str = "", committed: Committed = "nothing") -> None:
+        what = one_line(what)  # names and what a broker said, which may be anybody's
         super().__init__(what)
         self.what = what
-        self.action = action
+        self.action = printable(action)
         self.committed: Committed | None = committed
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Words in messages: durations, and the first of many names."""
+"""Words in messages: durations, the first of many names, and what may be shown of a text that is anybody's."""
 
 from __future__ import annotations
 
@@ -17,3 +17,15 @@ def duration(milliseconds: int) -> str:
         if milliseconds >= 2 * size:
             return f"{milliseconds // size} {unit}"
     return f"{milliseconds} ms"
+
+
+def printable(text: str) -> str:
+    """`text` with `�` for each control, format or other unprintable character; line breaks stay."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
+
+
+def one_line(text: str) -> str:
+    """The same, without line breaks."""
+    return printable(text).replace("\n", "�")

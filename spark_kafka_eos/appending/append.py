@@ -7,7 +7,6 @@ partition, and the broker's duplicate detection does not compare content.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel
 from spark_kafka_eos.dead_letters import causes
 from spark_kafka_eos.errors import CorruptRecordBatch, StagingLost, TransactionAborted
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol import recorder
@@ -27,7 +27,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.wire.record_batch import stamp
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _NO_SEQUENCE = -1
 _KEPT_BY_TASK = 25  # requests in its report, the first ones, and as many of the last ones

@@ -6,7 +6,6 @@ Each task runs `append_attempt`. The barrier (`appending.barrier`) is the driver
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.report import Appended, EncodeReport, total
 from spark_kafka_eos.dead_letters import causes
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options.values import Limit
 from spark_kafka_eos.protocol import recorder
@@ -27,7 +27,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 if TYPE_CHECKING:
     from spark_kafka_eos.appending.blocks import Block
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _KEPT_BY_TASK = 25  # requests in its report, the first ones, and as many of the last ones
 

@@ -37,6 +37,7 @@ def encode_settings(
         query_id=query_id,
         batch_id=batch_id,
         transactional_id=options.transactional_id or None,
+        ledger_key=options.ledger_key[0] if options.ledger_key else None,
     )
     for name, each in known.items():
         if each.reserved is not None:

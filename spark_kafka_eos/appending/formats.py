@@ -8,14 +8,14 @@ topic's description, so that not every batch asks, and so that a topic whose for
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.protocol.cluster import METADATA_MAX_AGE_S, Cluster
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 # When the leader of which topic said so, by cluster. Of the process, because a sink has new connections for each batch.
 _refused: dict[ClientOptions, dict[str, float]] = {}

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +37,7 @@ from spark_kafka_eos.appending.private_folders import Others, UnsafeFolder
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport, encoded
 from spark_kafka_eos.appending.staging_space import allowance
 from spark_kafka_eos.errors import StagingFull, StagingLost
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_eos.appending.blocks import Block
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 # Up to this size, a task's blocks are part of its report: a file costs more than these bytes on the driver's heap.
 INLINE_BYTES = 100_000

@@ -11,7 +11,6 @@ it a week later.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import stat
@@ -24,11 +23,12 @@ from spark_kafka_eos.appending.files import Files
 from spark_kafka_eos.appending.report import EncodeReport
 from spark_kafka_eos.appending.staging import KEPT_SECONDS, Staging
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
+from spark_kafka_eos.logs import logger
 
 if TYPE_CHECKING:
     from spark_kafka_eos.appending.blocks import Block
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 PREFIX = "kafka-eos-batch-write-"
 # What a task may send inline. Spark limits all tasks together (spark.driver.maxResultSize, 1 GiB).

@@ -11,6 +11,7 @@ import typer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight import rights
 from spark_kafka_eos.preflight.rights import Right
+from spark_kafka_eos.words import printable
 
 
 def show(
@@ -39,7 +40,7 @@ def show(
     if elsewhere:
         user = principal or _user(elsewhere)
         parts.insert(0, _script(elsewhere, user, "Required on the source's cluster", of_source))
-    print("\n".join(parts), end="")
+    print(printable("\n".join(parts)), end="")
 
 
 def _user(client: ClientOptions) -> str:

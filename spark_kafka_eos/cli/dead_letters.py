@@ -115,8 +115,8 @@ def replay_(
         list[str] | None,
         typer.Option(
             metavar="TOPIC",
-            help="A topic that they may return to; can be repeated. Needed with --yes, unless --to names one: headers "
-            "say where they go, and anybody may write those.",
+            help="A topic that they may return to; can be repeated. Needed unless --to names one, or the query's "
+            "ledgerKey signed them: headers say where they go, and anybody may write those.",
         ),
     ] = None,
     transactional_id: Annotated[
@@ -159,12 +159,13 @@ def replay_(
                 own,
                 causes=cause or (),
                 to=to,
+                named=destination or (),
                 max_replays=max_replays,
                 progress=reading,
                 ranges=ranges,
             )
         sends = bool(planned.records) and not dry_run
-        if sends and (yes or destination):
+        if sends:
             require_named(planned, [*(destination or ()), *([to] if to else [])])
         if sends and not yes:
             Console(stderr=True, highlight=False).print(parts(planned))
@@ -300,10 +301,15 @@ def _stream(stream: Stream) -> tuple[str, str]:
 
 def said(planned: ReplayPlan, *, dry_run: bool) -> str:
     """How a replay ended, in a sentence or two."""
-    left = sum(planned.left.values())
+    left = sum(planned.left.values()) - planned.unsigned
     text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
     if left:
         text += f" Left, because they came back each time: {left:,}. A larger --max-replays sends them again."
+    if planned.unsigned:
+        text += (
+            f" Left, because they are not signed with ledgerKey: {planned.unsigned:,}. Look at them; "
+            "--destination or --to sends them."
+        )
     return text
 
 

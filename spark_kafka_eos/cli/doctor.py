@@ -17,12 +17,13 @@ import typer
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.findings import counted, errors, table
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
-from spark_kafka_eos.cli.terminal import Console, Text, printable
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.doctor import archive, folders, gather, pythons, spark_home, start
 from spark_kafka_eos.doctor.facts import Interpreter, Silent, Spark
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.preflight.findings import Finding
 from spark_kafka_eos.spark.launcher import beside
+from spark_kafka_eos.words import printable
 
 
 def doctor(

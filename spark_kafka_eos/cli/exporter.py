@@ -27,6 +27,7 @@ from spark_kafka_eos.operators.cluster_watch import ClusterWatch
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.words import printable
 
 _ANSWER_MS = 10_000  # a broker that takes longer is shown as one that does not answer
 
@@ -82,7 +83,7 @@ def _print(series: Series, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(list(_values(series)), indent=1))
     else:
-        print(generate_latest(registry_of(CLUSTER_METRICS, lambda: series)).decode(), end="")
+        print(printable(generate_latest(registry_of(CLUSTER_METRICS, lambda: series)).decode()), end="")
 
 
 def _values(series: Series) -> Iterable[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from spark_kafka_eos.cli import python_name
 from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.operators.settle import Settlement
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants.decide import Again, Finish
@@ -22,7 +22,7 @@ from spark_kafka_eos.participants.token import Token, UnreadableToken, is_signed
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _STEPS = {
     "commit": ("Committed the Kafka transaction", "commits the Kafka transaction"),

@@ -14,10 +14,7 @@ import rich.text
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-
-def printable(text: str) -> str:
-    """`text` with `�` for each control, format or other unprintable character; line breaks stay."""
-    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
+from spark_kafka_eos.words import printable
 
 
 class Text(rich.text.Text):

@@ -11,6 +11,7 @@ from html import escape
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.protocol.trace import Phase, Request, Rpc
+from spark_kafka_eos.words import one_line
 
 _WIDTH, _NAMES, _PLOT, _RIGHT, _ROW, _TOP = 1000, 262, 340, 30, 22, 66
 _ROWS = 80  # of RPCs
@@ -47,7 +48,12 @@ svg {{ width: 100%; height: auto; }}
 
 def html(title: str, pictures: Iterable[str]) -> str:
     """A page with these pictures (`svg`)."""
-    return _PAGE.format(title=escape(title), pictures="\n".join(pictures))
+    return _PAGE.format(title=_escaped(title), pictures="\n".join(pictures))
+
+
+def _escaped(text: str) -> str:
+    """`text` for the page: XML has no control characters, and marks of direction could turn what stands beside it."""
+    return escape(one_line(text))
 
 
 def svg(report: CommitReport, spark: Sequence[Phase] = ()) -> str:
@@ -69,7 +75,7 @@ def svg(report: CommitReport, spark: Sequence[Phase] = ()) -> str:
     return "\n".join(
         [
             f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_WIDTH} {height}' role='img'>",
-            f"<title>{escape(heading(report))}</title><style>{_STYLE}</style>",
+            f"<title>{_escaped(heading(report))}</title><style>{_STYLE}</style>",
             f"<rect class='page' width='{_WIDTH}' height='{height}'/>",
             f"<g transform='translate(0 22)'>{_text(12, heading(report), 'title')}</g>",
             *scale.grid(height),
@@ -154,11 +160,11 @@ def _beside(left: float, right: float, errors: str) -> str:
 
 
 def _text(x: float, text: str, kind: str = "", anchor: str = "start", y: int = 0) -> str:
-    return f"<text class='{kind}' x='{x}' y='{y}' text-anchor='{anchor}'>{escape(text)}</text>" if text else ""
+    return f"<text class='{kind}' x='{x}' y='{y}' text-anchor='{anchor}'>{_escaped(text)}</text>" if text else ""
 
 
 def _bar(span: Phase | Request, kind: str, title: str, scale: _Scale) -> str:
     left, right = scale.at(span.start), scale.at(span.start + span.milliseconds)
     width = max(round(right - left, 1), 2)
     box = f"<rect class='{kind}' x='{left}' y='4' width='{width}' height='{_ROW - 8}' rx='2'>"
-    return f"{box}<title>{escape(title)}</title></rect>"
+    return f"{box}<title>{_escaped(title)}</title></rect>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ from spark_kafka_eos.cli import transaction_tables as tables
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.cli.shown import AsJson, Watch, watch
-from spark_kafka_eos.cli.terminal import Console, printable
+from spark_kafka_eos.cli.terminal import Console
 from spark_kafka_eos.errors import BrokerError, ToolFailed
 from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.abort import AbortDecision, abort_part, abort_whole
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
@@ -28,6 +28,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import transaction as describe_transaction
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.words import printable
 
 transactions = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +39,7 @@ transactions = typer.Typer(
 ANSWER_MS = 5_000  # a broker or partition that takes longer is shown as missing
 _ABORT_MS = 30_000  # markers may have to wait for an election
 _CONCURRENT_TRANSACTIONS = 51  # the previous one still lacks markers
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 TransactionalIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Look only at this topic; can be repeated.")]

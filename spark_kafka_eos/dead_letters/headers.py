@@ -15,6 +15,7 @@ without a value is left out. The names have the form of Kafka Connect's `__conne
     __kafka_eos.errors.batch.id
     __kafka_eos.errors.transactional.id   whose ledger has that batch
     __kafka_eos.errors.output.topic       where it could not be written
+    __kafka_eos.errors.mac                with `ledgerKey`: the signature of all of it (dead_letters.signature)
 """
 
 from __future__ import annotations

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.dead_letters.causes import Cause, cause_of, counted
 from spark_kafka_eos.dead_letters.headers import ERROR, LETTERS, header_columns
+from spark_kafka_eos.dead_letters.signature import MAC, signature
 from spark_kafka_eos.wire.headers import HEADERS
 
 # The type of the column `source`.
@@ -28,12 +30,13 @@ NUMBER = "row number"  # an int64 column that the encoder adds: the order of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterTopic:
-    """The topic for dead letters, and what their headers say of the batch."""
+    """The topic for dead letters, what their headers say of the batch, and the key that signs them, if there is one."""
 
     topic: str
     query_id: str | None = None
     batch_id: int | None = None
     transactional_id: str | None = None
+    ledger_key: Secret | None = None
 
 
 class DeadLetters:
@@ -46,6 +49,7 @@ class DeadLetters:
             "batch_id": where.batch_id,
             "transactional_id": where.transactional_id,
         }
+        self._key = where.ledger_key
         self._rows: list[pa.RecordBatch] = []
         self._letters: list[pa.RecordBatch] = []
 
@@ -83,7 +87,8 @@ class DeadLetters:
         rows, letters = rows.take(order), letters.take(order)
         self._rows, self._letters = [], []
         columns = {name: rows.column(name) for name in names if name != NUMBER}
-        return pa.RecordBatch.from_pydict(columns | {"headers": _with_headers(columns.get("headers"), letters)})
+        made = pa.RecordBatch.from_pydict(columns | {"headers": _with_headers(columns.get("headers"), letters)})
+        return made if self._key is None else _signed(made, self._key.reveal())
 
 
 def _column(value: object, kind: pa.DataType, rows: int) -> pa.Array:
@@ -118,3 +123,19 @@ def _with_headers(own: pa.ListArray | None, letters: pa.RecordBatch) -> pa.ListA
         [pa.concat_arrays(keys).take(order), pa.concat_arrays(values).take(order)], fields=list(HEADERS.value_type)
     )
     return pa.ListArray.from_arrays(pa.array(ends), each)
+
+
+def _signed(rows: pa.RecordBatch, secret: str) -> pa.RecordBatch:
+    """The rows, each with its signature as the last header."""
+    names = [name for name in ("key", "value", "headers") if name in rows.schema.names]
+    headers = []
+    for row in rows.select(names).to_pylist():
+        own = [(each["key"], each["value"]) for each in row["headers"]]
+        mac = signature(secret, _bytes(row.get("key")), _bytes(row.get("value")), own)
+        headers.append([*row["headers"], {"key": MAC, "value": mac}])
+    at = rows.schema.get_field_index("headers")
+    return rows.set_column(at, "headers", pa.array(headers, rows.schema.field(at).type))
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -6,7 +6,6 @@ processes a response, the next request to each broker is already in flight.
 
 from __future__ import annotations
 
-import logging
 import math
 import uuid
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from spark_kafka_eos.fetching.fetch_steps import (
     Refused,
     Wait,
 )
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection, wait_for_any
@@ -44,7 +44,7 @@ from spark_kafka_eos.protocol.offsets import ISOLATION_LEVELS, earliest, latest
 from spark_kafka_eos.protocol.retry import log_and_sleep, new_request
 from spark_kafka_eos.wire.record_batch import RecordBatches, extents, has_messages, scan
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

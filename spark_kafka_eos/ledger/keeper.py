@@ -8,7 +8,6 @@ the verdict was based on.
 from __future__ import annotations
 
 import functools
-import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +21,7 @@ from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import (
     MicroBatch,
     OffsetAndMetadata,
@@ -39,7 +39,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import hmac
 import json
-import logging
 import secrets
 import selectors
 import socket
@@ -22,10 +21,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.observe.tallies import BatchOutcome, RangeTally
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 _LARGEST = 65_535

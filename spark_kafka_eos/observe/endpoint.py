@@ -6,17 +6,17 @@ which is the application's.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.observe.metrics import Metric, Series
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Endpoint:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.words import one_line
 
 MetricType = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
@@ -56,21 +57,22 @@ class Durations:
 
 
 class Series:
-    """The values of some metrics, by their labels' values. Not thread-safe."""
+    """The values of some metrics, by their labels' values, which are made printable. Not thread-safe."""
 
     def __init__(self) -> None:
         self._values: dict[Metric, dict[Labels, float]] = {}
         self._durations: dict[Metric, dict[Labels, Durations]] = {}
 
     def add(self, metric: Metric, *labels: str, amount: float = 1) -> None:
-        series = self._values.setdefault(metric, {})
+        series, labels = self._values.setdefault(metric, {}), tuple(map(one_line, labels))
         series[labels] = series.get(labels, 0) + amount
 
     def set(self, metric: Metric, *labels: str, value: float) -> None:
-        self._values.setdefault(metric, {})[labels] = value
+        self._values.setdefault(metric, {})[tuple(map(one_line, labels))] = value
 
     def observe(self, metric: Metric, *labels: str, seconds: float) -> None:
-        self._durations.setdefault(metric, {}).setdefault(labels, Durations()).add(seconds)
+        series = self._durations.setdefault(metric, {})
+        series.setdefault(tuple(map(one_line, labels)), Durations()).add(seconds)
 
     def clear(self, *metrics: Metric) -> None:
         """Drop all series of these metrics, so that nobody takes an old value for a new one."""

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.dead_letters.causes import shown
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.options import SinkOptions
 
 BATCHES = "spark_kafka_eos.writing.commit"
 """The logger of batches. Users' logging configurations have this name, so it stays although the modules have moved."""
-_log = logging.getLogger(BATCHES)
+_log = logger(BATCHES)
 
 Observer = Callable[[CommitReport], None]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Sequence
 
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.observe.metrics import Series
 from spark_kafka_eos.operators.cluster_metrics import cluster_series, down
@@ -15,7 +15,7 @@ from spark_kafka_eos.operators.queries import QueryReader
 from spark_kafka_eos.operators.status import QueryStatus
 from spark_kafka_eos.protocol.cluster import Cluster
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class ClusterWatch:

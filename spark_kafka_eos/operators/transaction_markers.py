@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
 from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.survey import ProducerState
 from spark_kafka_eos.protocol.acl_hints import Subject
@@ -16,7 +16,7 @@ from spark_kafka_eos.protocol.error_codes import Reaction
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.retry import retry
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def write_abort_marker(cluster: Cluster, hanging: ProducerState) -> None:

@@ -7,7 +7,6 @@ another name, both are known. Names are case-insensitive: Spark passes them to P
 from __future__ import annotations
 
 import functools
-import logging
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -17,10 +16,11 @@ from spark_kafka_eos.auth.extensions import sasl_extensions
 from spark_kafka_eos.auth.secret import Secret, keys
 from spark_kafka_eos.auth.security import MECHANISMS, PROTOCOLS
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Side(Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, StagingFull, UnknownTopic
 from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import MISSING_SOURCE, internal_topics, ledger_topics, written_topics
@@ -25,7 +25,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import GroupFacts
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 Examine = Callable[[Cluster, SinkOptions], list[Finding]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import random
@@ -17,6 +16,7 @@ from typing import Any, Literal, Self
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions, reserved
 from spark_kafka_eos.protocol.acl_hints import Subject
@@ -27,7 +27,7 @@ from spark_kafka_eos.protocol.metadata import PartitionDescription, TopicDescrip
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.retry import Errors, retry
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 CoordinatorKind = Literal["group", "transaction"]
 _Address = tuple[str, int]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget, delay_or_raise
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.protocol.log_pace import Failing, LogPace
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # One for the whole process: many requests are retried in one outage.
 _paces: dict[type[Exception], LogPace] = defaultdict(lambda: LogPace(time.monotonic))

@@ -14,12 +14,12 @@ Source: Spark's MicroBatchExecution (constructNextBatch, cleanUpLastExecutedMicr
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.ledger.entry import marked_by
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import UNRESOLVED, OffsetAndMetadata, Offsets, offsets_from_json
 from spark_kafka_eos.options import ClientOptions, SourceOptions
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -27,7 +27,7 @@ from spark_kafka_eos.protocol.error_codes import passes
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.reading.positions import JsonOffsets
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _PATIENCE_MS = 5_000  # the time a batch waits for a commit, about as long as a broker waits for its replicas
 _TRY_AGAIN_SECONDS = 30.0

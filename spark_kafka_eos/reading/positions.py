@@ -20,7 +20,6 @@ Not obvious:
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
@@ -31,6 +30,7 @@ from types import TracebackType
 from typing import Self
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import (
     UNRESOLVED,
     OffsetRange,
@@ -53,7 +53,7 @@ from spark_kafka_eos.reading.same_records import SameRecords, created_between, o
 from spark_kafka_eos.reading.stream_end import StreamEnd
 from spark_kafka_eos.reading.task_split import Task, split
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 JsonOffsets = dict[str, dict[str, int]]
 _Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]

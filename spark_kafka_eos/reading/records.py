@@ -5,7 +5,6 @@ It does not need Spark: a task on an executor passes the batches on. Two fetch r
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableReco
 from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.protocol import offsets
@@ -35,7 +35,7 @@ from spark_kafka_eos.wire.headers import HEADERS
 if TYPE_CHECKING:
     from spark_kafka_eos.reading.read_stats import Tally
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # Measured on local[2], 2 M rows of 100 bytes written to noop: 16 k to 64 k rows per batch are equally fast, 4 k rows
 # take a fifth longer.

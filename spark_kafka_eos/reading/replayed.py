@@ -7,9 +7,9 @@ settled it.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import Offsets
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.reading.same_records import SameRecords
@@ -18,7 +18,7 @@ from spark_kafka_eos.reading.stops import Stop, began_before, is_empty, next_sto
 if TYPE_CHECKING:
     from spark_kafka_eos.ledger.entry import SourceProgress
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Replayed:

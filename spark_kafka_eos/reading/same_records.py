@@ -11,16 +11,16 @@ id (KIP-78), each topic's id (KIP-516) and each partition's leader epoch (KIP-32
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import cast
 
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import Offsets, Origin, TopicPartition, recorded_origin
 from spark_kafka_eos.protocol.cluster import Cluster
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class SameRecords:

@@ -16,15 +16,15 @@ Not obvious:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import Offsets, TopicPartition, recorded_bounds, with_bounds
 from spark_kafka_eos.options.source import Timestamps
 from spark_kafka_eos.reading import planning
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _AtTimes = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]]
 

@@ -23,6 +23,7 @@ from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.dead_letters.signature import claims, is_signed
 from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest
@@ -69,7 +70,8 @@ class PendingStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """What a replay sends, and what it leaves because it was replayed too often. `ends` are the topic's at its start.
+    """What a replay sends, and what it leaves because it was replayed too often, or because nobody named a topic for
+    what is not signed. `ends` are the topic's at its start.
 
     `query_id` names the topic by its id: in a topic that was deleted and created again, everything is new.
     """
@@ -78,6 +80,7 @@ class ReplayPlan:
     ends: Offsets
     parts: Sequence[PendingStream]
     left: Mapping[Stream, int]
+    unsigned: int = 0
 
     @property
     def records(self) -> int:
@@ -88,6 +91,12 @@ class ReplayPlan:
         """The topics that it sends to, sorted."""
         return sorted({topic for part in self.parts for topic in part.targets})
 
+    @property
+    def believed(self) -> list[str]:
+        """Those of them that headers name which may be anybody's: not signed, or nobody has the key to check that."""
+        unchecked = (part for part in self.parts if not (part.stream.signed and part.options.ledger_key))
+        return sorted({topic for part in unchecked for topic in part.targets})
+
 
 def plan(
     cluster: Cluster,
@@ -97,30 +106,39 @@ def plan(
     *,
     causes: Sequence[str] = (),
     to: str | None = None,
+    named: Collection[str] = (),
     max_replays: int = 2,
     progress: ReadProgress = lambda _: None,
     ranges: Sequence[OffsetRange] | None = None,
 ) -> ReplayPlan:
     """Read the topic once, and compare it with the ledgers. Writes nothing.
 
-    `options` are the sink's, without a transactional.id. Raises ToolFailed if it is unknown where a dead letter goes,
-    or if that is the topic itself, a ledger topic or one of Kafka's own: the headers that say so are anybody's.
+    `options` are the sink's, without a transactional.id. With their `ledgerKey`, dead letters that are not signed with
+    it are left, unless `to` or `named` say where they may go. Raises ToolFailed if it is unknown where a dead letter
+    goes, or if that is the topic itself, a ledger topic or one of Kafka's own: headers may be anybody's.
     """
-    ledger_topic = sink_options({**options, "kafka.transactional.id": transactional_id}).ledger_topic
+    common = sink_options({**options, "kafka.transactional.id": transactional_id})
+    ledger_topic, secrets = common.ledger_topic, [key.reveal() for key in common.ledger_key]
     known = LedgerReader(cluster, ledger_topic)
     known.read()  # once, however many streams the headers make: those without a record have no entry
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
     query_id = f"replay of {topic} ({cluster.topic(topic).id})"
     parts: dict[Stream, PendingStream] = {}
     left: Counter[Stream] = Counter()
+    unsigned = 0
     nowhere: list[StoredLetter] = []
     reserved: dict[str, str | None] = {}
     for each in letters(cluster, ranges, progress):
-        stream = _stream(each)
+        stream = _stream(each, secrets)
         if causes and stream.cause not in causes:
             continue
         if stream not in parts:
-            own = {"kafka.transactional.id": f"{transactional_id}.{stream.cause}.{stream.replays}"}
+            if len(parts) == replays.MOST_STREAMS:
+                raise ToolFailed(
+                    f"the dead letters name more than {replays.MOST_STREAMS:,} causes; nothing was sent",
+                    action="Somebody else writes to this topic. Select causes with --cause.",
+                )
+            own = {"kafka.transactional.id": f"{transactional_id}{stream.suffix}"}
             sink = sink_options({**options, **own})
             parts[stream] = PendingStream(
                 stream=stream,
@@ -141,6 +159,10 @@ def plan(
         if stream.replays >= max_replays:
             left[stream] += 1
             continue
+        if secrets and not stream.signed and to is None and not named:
+            left[stream] += 1
+            unsigned += 1
+            continue
         where = replays.destination(each.letter, to)
         if where is not None and where not in reserved:
             reserved[where] = _why_reserved(cluster, where, ledger_topic)
@@ -159,16 +181,18 @@ def plan(
         ends={wanted.partition: wanted.end for wanted in ranges},
         parts=waiting,
         left=dict(left),
+        unsigned=unsigned,
     )
 
 
 def require_named(planned: ReplayPlan, named: Collection[str]) -> None:
-    """Raise ToolFailed if dead letters go to a topic that is not `named`: their headers are anybody's."""
-    if others := [topic for topic in planned.destinations if topic not in named]:
+    """Raise ToolFailed if unsigned dead letters go to a topic that is not `named`: their headers are anybody's."""
+    if others := [topic for topic in planned.believed if topic not in named]:
         raise ToolFailed(
             f"the headers of dead letters send them to {', '.join(map(repr, others))}, which was not named; nothing "
             "was sent",
-            action="Name each topic that they may return to with --destination, or one for all of them with --to.",
+            action="Name each topic that they may return to with --destination, or one for all of them with --to. "
+            "With the query's ledgerKey, those that it signed need no name.",
         )
 
 
@@ -233,8 +257,10 @@ def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: 
     return sent
 
 
-def _stream(each: StoredLetter) -> Stream:
-    return Stream(each.letter.cause, replays.replays_of(each.headers))
+def _stream(each: StoredLetter, secrets: Sequence[str]) -> Stream:
+    """Without the key, a signature is not checked, but keeps its dead letter apart, as with the key."""
+    signed = is_signed(secrets, each.key, each.value, each.headers) if secrets else claims(each.headers)
+    return Stream(each.letter.cause, replays.replays_of(each.headers, secrets, each.key, each.value), signed)
 
 
 def _position(entry: LedgerEntry | None, query_id: str) -> dict[TopicPartition, int]:
@@ -313,7 +339,9 @@ class _Write:
         topic = replays.destination(each.letter, self._to)
         assert topic is not None  # see `plan`
         partitions = len(self._cluster.topic(topic).partitions)
-        headers = [{"key": name, "value": value} for name, value in replays.replayed_headers(each.headers)]
+        secrets = [key.reveal() for key in self._options.ledger_key]
+        own = replays.replayed_headers(each.headers, secrets, each.key, each.value)
+        headers = [{"key": name, "value": value} for name, value in own]
         partition = replays.partition_of(each.letter, self._to, partitions)
         return {"key": each.key, "value": each.value, "topic": topic, "partition": partition, "headers": headers}
 

@@ -8,7 +8,6 @@ first bootstrap server), name the topic. Source: the OpenLineage specification, 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from pyspark.sql.streaming.listener import (
 
 import spark_kafka_eos
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.observe.progress import kafka_sources
 from spark_kafka_eos.options import ClientOptions, sink_options, source_options
 from spark_kafka_eos.options.sink import written_topics
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.generated.base import RunFacet
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _LONGEST_ERROR = 2_000  # characters; Spark's messages contain stack traces
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import pickle
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeRepor
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel, folder_of, staging_of
 from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransactionState, KafkaEosError, ReplayFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
@@ -43,7 +43,7 @@ from spark_kafka_eos.transaction.commit import Committer, commit_batch, committe
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

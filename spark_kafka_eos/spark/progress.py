@@ -33,6 +33,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import Offsets, TopicPartition
 from spark_kafka_eos.observe.datagrams import Collector
 from spark_kafka_eos.observe.endpoint import Endpoint
@@ -51,7 +52,7 @@ from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.spark.jvm import driver_addresses, is_classic, quick
 from spark_kafka_eos.spark.worker import COLLECTOR
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _ANSWER_MS = 5_000  # Spark's other listeners wait in the meantime
 _AFTER_FAILURE_SECONDS = 30.0

@@ -10,7 +10,6 @@ looks for.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 import threading
@@ -23,9 +22,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.spark.jvm import before_shutdown, comes_from_spark, is_classic, is_stopped
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _SAYS_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the query: java.lang.InterruptedException"
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import gc
-import logging
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_log = logging.getLogger(__name__)
+from spark_kafka_eos.logs import logger
+
+_log = logger(__name__)
 
 # Address and key for statistics of tasks and commits (`observe.datagrams`). Spark passes the session's settings to its
 # tasks, and redacts this one in the event log and the UI because of its name (spark.redaction.regex).

@@ -21,7 +21,6 @@ Not obvious:
 from __future__ import annotations
 
 import contextlib
-import logging
 import select
 import socket
 import struct
@@ -37,6 +36,7 @@ from typing import Any, Protocol, Self
 from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, ToolFailed
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.table import SOURCE, take
 from spark_kafka_eos.protocol.connection import Connection
@@ -52,7 +52,7 @@ from spark_kafka_eos.testing.proxy_frames import (
 )
 from spark_kafka_eos.testing.proxy_rules import WITH_CODE, Action, Rule, parse_rule
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _CONNECT_MS = 5_000

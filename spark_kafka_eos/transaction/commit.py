@@ -6,7 +6,6 @@ appended exactly once, or raises. After TransactionAborted, the same batch is wr
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -24,6 +23,7 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.observe.observers import BATCHES, Observer, log_report
 from spark_kafka_eos.options import SinkOptions
@@ -36,7 +36,7 @@ from spark_kafka_eos.transaction.shared import SharedTransaction
 if TYPE_CHECKING:
     from spark_kafka_eos.participants.participant import Participant
 
-_log = logging.getLogger(BATCHES)
+_log = logger(BATCHES)
 
 
 class Committer(Protocol):

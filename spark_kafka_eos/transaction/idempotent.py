@@ -12,7 +12,6 @@ Source: "Dealing with older message formats when idempotence is enabled", a prop
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +21,7 @@ from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, UnknownTopic
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -30,7 +30,7 @@ from spark_kafka_eos.protocol.recorder import phase
 
 _UNSUPPORTED_VERSION = 35
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class IdempotentWrites:

@@ -40,7 +40,6 @@ Not obvious:
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -63,6 +62,7 @@ from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.keeper import CommittedEntry, LedgerKeeper
 from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol import describe
@@ -83,7 +83,7 @@ from spark_kafka_eos.transaction.ownership import (
 )
 from spark_kafka_eos.transaction.states import Event, State, Transaction
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 # Of a second call in foreachBatch, whose rows can no longer be added.
 WRITE_ONCE = (

@@ -28,7 +28,6 @@ Not obvious:
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -46,6 +45,7 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
@@ -61,7 +61,7 @@ from spark_kafka_eos.transaction.ownership import is_given_up
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import Event
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _MOST_LOOKS = 5
 _SETTLES = "Start the query again: it finds out, and completes the batch in both or in neither."

@@ -139,7 +139,7 @@ def test_a_record_that_comes_back_each_time_is_left_and_can_still_be_sent(aside)
     aside.put(b"once", headers=[times(1)])
     exit_code, shown = aside.json("replay", "--yes", *aside.named())
     assert (exit_code, shown["records"]) == (1, 1)
-    assert shown["left"] == [{"cause": "undecodable", "replays": 2, "records": 1}]
+    assert shown["left"] == [{"cause": "undecodable", "replays": 2, "signed": False, "records": 1}]
     assert aside.replay("--max-replays", "3") == (0, {("undecodable", 2): 1})
     assert [(value, headers) for _, _, value, headers in aside.returned()] == [
         (b"hopeless", [times(3)]), (b"once", [times(2)])

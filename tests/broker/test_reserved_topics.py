@@ -6,6 +6,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.append import append
@@ -15,6 +16,7 @@ from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.signature import MAC, signature
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
 from spark_kafka_eos.ledger.progress import last_entry
@@ -23,6 +25,7 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.replay.plan import MOST_STREAMS
 from spark_kafka_eos.wire.encode import encode
 from tests.producing import produce
 from tests.reading import read_committed
@@ -128,6 +131,54 @@ def test_a_topic_of_one_transaction_is_checked_too(cluster, victim):
     options = sink_options({"kafka.bootstrap.servers": "unused:9092", "kafka.transactional.id": "t"})
     with pytest.raises(ConfigurationError, match=f"topic.*{LEDGER_TOPIC}"):
         encode_settings(options, LEDGER_TOPIC, cluster)
+
+
+def test_with_the_key_a_replay_believes_what_the_query_signed_and_leaves_what_anybody_wrote(kafka, topic):
+    dead, home, elsewhere = topic("key-aside", 1), topic("key-home", 1), topic("key-else", 1)
+    key = "a key of 16 letters"
+    letter = {"cause": Cause.UNDECODABLE, "partition": 0, "offset": 1}
+    mine = headers_of(DeadLetter(topic=home, **letter))
+    theirs = headers_of(DeadLetter(topic=elsewhere, **letter))
+    written = ((b"mine", mine, key), (b"theirs", theirs, "their own key of 16"), (b"none", theirs, ""))
+    for value, headers, signer in written:
+        mac = [(MAC, signature(signer, None, value, headers))] if signer else []
+        produce(kafka.bootstrap, dead, [value], headers=[*headers, *mac])
+    command = ["dead-letters", "replay", dead, "--bootstrap-servers", kafka.bootstrap, "--yes"]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 3 and "which was not named; nothing was sent" in " ".join(refused.output.split())
+    for left in (2, 2):
+        ended = CliRunner().invoke(app, [*command, "--option", f"ledgerKey={key}"])
+        assert ended.exit_code == 1, ended.output
+        assert f"Left, because they are not signed with ledgerKey: {left}." in " ".join(ended.output.split())
+        assert [each.value() for each in read_committed(kafka.bootstrap, home)] == [b"mine"], "once"
+    assert read_committed(kafka.bootstrap, elsewhere) == []
+    named = CliRunner().invoke(app, [*command, "--option", f"ledgerKey={key}", "--to", home])
+    assert named.exit_code == 0, named.output
+    assert {each.value() for each in read_committed(kafka.bootstrap, home)} == {b"mine", b"none", b"theirs"}
+
+
+@pytest.mark.parametrize("confirmed", ["y\n", "n\n"])
+def test_a_person_must_name_the_destinations_too(kafka, topic, confirmed):
+    dead, home = topic("person-aside", 1), topic("person-home", 1)
+    headers = headers_of(DeadLetter(cause=Cause.UNDECODABLE, topic=home, partition=0, offset=1))
+    produce(kafka.bootstrap, dead, [b"1"], headers=headers)
+    command = ["dead-letters", "replay", dead, "--bootstrap-servers", kafka.bootstrap]
+    assert CliRunner().invoke(app, command, input=confirmed).exit_code == 3
+    named = CliRunner().invoke(app, [*command, "--destination", home], input=confirmed)
+    assert named.exit_code == (0 if confirmed == "y\n" else 1), named.output
+    assert len(read_committed(kafka.bootstrap, home)) == (confirmed == "y\n")
+
+
+def test_causes_without_end_make_no_requests_without_end(kafka, topic):
+    dead = topic("causes-aside", 1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(MOST_STREAMS + 1):
+        letter = DeadLetter(cause=f"cause-{number}", topic="any", partition=0, offset=1)
+        producer.produce(dead, b"1", headers=[*headers_of(letter)])
+    assert producer.flush(30) == 0
+    command = ["dead-letters", "replay", dead, "--bootstrap-servers", kafka.bootstrap, "--dry-run"]
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == 3 and "more than 1,000 causes; nothing was sent" in " ".join(ended.output.split())
 
 
 @ONE_PROTOCOL

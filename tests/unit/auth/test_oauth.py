@@ -107,7 +107,7 @@ def test_a_server_in_trouble_may_be_asked_again(client, server, status):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("where", ["token_url", "keys_url"], ids=["to the same server", "to another one, in plain text"])
+@pytest.mark.parametrize("where", ["token_url", "keys_url"], ids=["to the same server", "to another, in plain text"])
 def test_a_redirect_is_not_followed_with_the_secret(client, server, status, where):
     """Python would follow the first three, by GET, with the header Authorization."""
     server.answer = status, getattr(server, where).rpartition("/")[0].encode() + b"/elsewhere"

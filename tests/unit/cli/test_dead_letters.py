@@ -85,6 +85,13 @@ def test_what_is_left_is_said_with_how_often_it_came_back():
     )
 
 
+def test_what_is_left_because_nobody_signed_it_is_said_apart():
+    left = ReplayPlan(query_id="q", ends={}, parts=(), left={Stream("undecodable", 0): 3}, unsigned=3)
+    assert said(left, dry_run=False).startswith(
+        "Dead letters sent back: 0. Left, because they are not signed with ledgerKey: 3."
+    )
+
+
 @pytest.mark.parametrize("command", ["show", "count", "replay"])
 def test_brokers_that_are_missing_are_a_usage_error_that_names_the_flag(command):
     ended = CliRunner().invoke(app, ["dead-letters", command, "dead"])

@@ -14,13 +14,14 @@ import spark_kafka_eos.cli
 from spark_kafka_eos.cli import terminal, top_screen, transaction_tables
 from spark_kafka_eos.cli.errors import show
 from spark_kafka_eos.cli.query import description, list_table
-from spark_kafka_eos.cli.terminal import Console, Text, printable
+from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.cli.top_rows import Picture
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.status import QueryStatus
 from spark_kafka_eos.operators.survey import Survey
 from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.words import printable
 
 EVIL = "id\x1b[2K\x1b]52;c;cm0gLXJm\x07\x9b31m\u202eend"
 SEEN = "id�[2K�]52;c;cm0gLXJm��31m�end"

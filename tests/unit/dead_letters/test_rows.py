@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,10 @@ from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSe
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
+from spark_kafka_eos.dead_letters.signature import is_signed, signature
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.options import Secret
 from spark_kafka_eos.options.parsers import output_topics
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.record_batch import scan
@@ -228,3 +231,36 @@ def test_every_row_goes_to_exactly_one_place_and_rows_of_a_partition_keep_their_
         assert all((letter_of(record["headers"]) is not None) == (partition.topic == "dead") for record in each)
     by_cause = Counter(letter.cause for _, letter in dead_letters(blocks) if letter is not None)
     assert by_cause == counts
+
+
+def test_with_a_key_each_dead_letter_is_signed_and_no_part_can_be_changed():
+    key = Secret("a key of 16 letters")
+    own = [{"key": "trace", "value": b"1"}, {"key": "none", "value": None}]
+    signed = replace(SETTINGS, dead_letters=replace(ASIDE, ledger_key=key))
+    given = rows(value=[b"1", None], topic=["none", "none"], headers=[own, None])
+    found = [each for part in records(encode(signed, given)[0]).values() for each in part]
+    assert len(found) == 2
+    for each in found:
+        parts = {name: each[name] for name in ("key", "value", "headers")}
+        assert is_signed([key.reveal()], **parts)
+        assert not is_signed(["another key of 16"], **parts)
+        assert letter_of(each["headers"]) is not None
+        for changed in (
+            {"key": b"k"},
+            {"value": b"2"},
+            {"headers": each["headers"][1:]},
+            {"headers": [("a", b""), *each["headers"]]},
+            {"headers": [(name, b"x" if name.endswith("cause") else value) for name, value in each["headers"]]},
+            {"headers": [*each["headers"], ("more", b"")]},
+            {"headers": each["headers"][:-1]},
+        ):
+            assert not is_signed([key.reveal()], **(parts | changed)), changed
+    assert "16 letters" not in repr(signed)
+
+
+def test_parts_of_a_record_cannot_be_shifted_into_each_other():
+    shapes = [
+        (b"ab", b"", []), (b"a", b"b", []), (None, b"ab", []), (b"", b"ab", []), (b"a", None, [("b", None)]),
+        (b"a", None, [("b", b"")]), (b"a", None, [("", b"b")]), (b"1:a", None, []),
+    ]  # fmt: skip
+    assert len({signature("key", *each) for each in shapes}) == len(shapes)

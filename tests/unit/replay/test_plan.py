@@ -11,6 +11,8 @@ from spark_kafka_eos.replay.plan import MOST, REPLAYS, batches, destination, par
 READ = DeadLetter(cause="undecodable", topic="orders", partition=3, offset=7)
 WRITTEN = DeadLetter(cause="too-large", topic="orders", partition=3, offset=7, output_topic="clean")
 UNKNOWN = DeadLetter(cause="other")
+PLAIN: tuple[tuple[str, ...], None, None] = ((), None, None)
+KEY, OLDER = "a key of 16 letters", "another key of 16 letters"
 FORBIDDEN = DeadLetter(cause="topic-not-allowed", topic="orders", partition=3, offset=7, output_topic="secret")
 
 
@@ -36,21 +38,34 @@ def test_the_key_decides_if_the_topic_no_longer_has_the_partition():
 
 def test_each_replay_is_counted_and_the_records_own_headers_stay():
     own = [("trace", b"1"), ("trace", None)]
-    once = replayed_headers([*own, *headers_of(READ)])
+    once = replayed_headers([*own, *headers_of(READ)], *PLAIN)
     assert once == [*own, (REPLAYS, b"1")]
-    assert replays_of([*once, *headers_of(READ)]) == 1
-    assert replayed_headers([*once, *headers_of(READ)]) == [*own, (REPLAYS, b"2")]
+    assert replays_of([*once, *headers_of(READ)], *PLAIN) == 1
+    assert replayed_headers([*once, *headers_of(READ)], *PLAIN) == [*own, (REPLAYS, b"2")]
 
 
 def test_numbers_that_anybody_may_write_are_not_told_apart_beyond_the_most():
-    assert [replays_of([(REPLAYS, str(number).encode())]) for number in (MOST - 1, MOST, MOST + 1, 999_999)] == [
-        MOST - 1, MOST, MOST, MOST
-    ]  # fmt: skip
+    numbers = (MOST - 1, MOST, MOST + 1, 999_999)
+    found = [replays_of([(REPLAYS, str(number).encode())], *PLAIN) for number in numbers]
+    assert found == [MOST - 1, MOST, MOST, MOST]
 
 
 @pytest.mark.parametrize("value", [None, b"", b"-1", b"x", b"9" * 10])
 def test_a_count_that_is_no_number_is_none(value):
-    assert replays_of([(REPLAYS, value)]) == 0
+    assert replays_of([(REPLAYS, value)], *PLAIN) == 0
+
+
+def test_with_a_key_only_a_number_that_is_signed_for_this_record_counts():
+    own = [("trace", b"1"), (REPLAYS, b"9")]
+    once = replayed_headers(own, [KEY], b"k", b"v")
+    assert once[:2] == [own[0], (REPLAYS, b"1")], "what the input said of it is gone"
+    assert replays_of(once, [KEY], b"k", b"v") == 1
+    assert replays_of(once, [OLDER, KEY], b"k", b"v") == 1, "while the key is replaced"
+    assert replayed_headers(once, [KEY], b"k", b"v")[1] == (REPLAYS, b"2")
+    assert replays_of(once, [OLDER], b"k", b"v") == 0
+    assert replays_of(once, [KEY], b"k", b"w") == 0, "of another record"
+    changed = [(REPLAYS, b"5") if name == REPLAYS else (name, value) for name, value in once]
+    assert replays_of(changed, [KEY], b"k", b"v") == 0
 
 
 def test_batches_go_forward_in_each_partition():

@@ -49,8 +49,8 @@ def imported(before):
     return sorted({listed(name) for name in set(sys.modules) - before} - {None, "pyspark", "py4j", "spark_kafka_eos"})
 """
 
-FILES = {"errors", "lazy", "spark"}
-CONNECTION = {"auth", "google_crc32c", "kafka", "model", "options", "protocol", "wire", "words"} | {
+FILES = {"errors", "lazy", "spark", "words"}
+CONNECTION = {"auth", "google_crc32c", "kafka", "logs", "model", "options", "protocol", "wire"} | {
     f"kafka.protocol.metadata.{each}" for each in ("api_versions", "find_coordinator", "metadata")
 }
 
@@ -66,19 +66,19 @@ class Process(NamedTuple):
 
 PROCESSES = {
     "finds the data source": Process(
-        "pyspark.sql.worker.lookup_data_sources", "import pyspark_kafka_eos", FILES | {"pyspark_kafka_eos"}
+        "pyspark.sql.worker.lookup_data_sources", "import pyspark_kafka_eos", FILES | {"logs", "pyspark_kafka_eos"}
     ),
     "creates the source": Process(
         "pyspark.sql.worker.create_data_source",
         f"from spark_kafka_eos.spark.datasource import KafkaEosDataSource\nKafkaEosDataSource({SOURCE}).schema()",
-        FILES | {"auth", "model", "options", "reading"},
+        FILES | {"auth", "logs", "model", "options", "reading"},
     ),
     "plans a read": Process(
         "pyspark.sql.worker.plan_data_source_read",
         "from spark_kafka_eos.spark.datasource import KafkaEosDataSource\n"
         f"source = KafkaEosDataSource({SOURCE})\n"
         "source.streamReader(source.schema())",
-        FILES | {"auth", "model", "options", "reading"},
+        FILES | {"auth", "logs", "model", "options", "reading"},
     ),
     "plans a stream's batches": Process(
         "pyspark.sql.streaming.python_streaming_source_runner",
