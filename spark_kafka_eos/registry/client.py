@@ -25,6 +25,8 @@ SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds
 _MOST_SESSIONS = 16
 _MOST_UNKNOWN = 100  # ids in `_UNKNOWN_AGAIN`: each is one request, so about half a second of a batch, of a task
+MOST_REFERENCES = 100  # of a schema: each is one request, and the largest that people write have some dozens
+LARGEST_TEXT = 1_000_000  # characters of a schema with its references: some seconds to parse; most have some thousand
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _T = TypeVar("_T")
@@ -36,6 +38,10 @@ class UnknownSchema(LookupError):
 
 class NotAsked(UnknownSchema):
     """The registry was not asked for this id, because it did not know many others just before."""
+
+
+class TooLargeSchema(Exception):
+    """The schema, with what it refers to, is larger than anybody needs. The text says in what."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Session:
     def __init__(self, registry: Registry) -> None:
         self._hosts = registry.hosts
         self._unknown: dict[int | UUID, float] = {}  # when each was asked for, of the last `_MOST_UNKNOWN`
-        self._known: dict[int | UUID, SchemaText] = {}
+        self._known: dict[int | UUID, SchemaText | TooLargeSchema] = {}
         try:
             self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
         except (ValueError, TypeError, OSError) as error:  # its texts name options, not their values
@@ -111,9 +117,11 @@ class Session:
 
     def schema(self, key: int | UUID, *, serialized: bool = False) -> SchemaText:
         """The schema with this id or GUID; `serialized` asks for a Protobuf file as a descriptor instead of its text.
-        Raises UnknownSchema, NotAsked and RegistryError.
+        Raises UnknownSchema, NotAsked, TooLargeSchema and RegistryError.
         """
         known = self._known.get(key)
+        if isinstance(known, TooLargeSchema):
+            raise known
         if known is not None:
             return known
         since = time.monotonic() - _UNKNOWN_AGAIN
@@ -136,11 +144,14 @@ class Session:
         except UnknownSchema:
             self._unknown[key] = since + _UNKNOWN_AGAIN
             raise
+        except TooLargeSchema as error:
+            self._known[key] = error
+            raise
         self._known[key] = known
         return known
 
     def latest(self, subject: str) -> SchemaText:
-        """The latest schema of `subject`. Raises UnknownSchema and RegistryError."""
+        """The latest schema of `subject`. Raises UnknownSchema, TooLargeSchema and RegistryError."""
 
         def ask() -> SchemaText:
             found = self._client.get_latest_version(subject)
@@ -162,22 +173,35 @@ class Session:
         return self._ask(f"subject {subject!r}", ask)
 
     def _text(self, schema: Schema) -> SchemaText:
+        kind, text = cast(SchemaType, schema.schema_type or "AVRO"), schema.schema_str or ""
         references: dict[str, str] = {}
-        self._collect(schema.references or [], references)
-        kind = cast(SchemaType, schema.schema_type or "AVRO")
-        return SchemaText(kind, schema.schema_str or "", tuple(references.items()))
+        self._collect(schema.references or [], references, set(), LARGEST_TEXT - len(text))
+        return SchemaText(kind, text, tuple(references.items()))
 
-    def _collect(self, references: list[SchemaReference], into: dict[str, str]) -> None:
+    def _collect(self, references: list[SchemaReference], into: dict[str, str], begun: set[str], room: int) -> int:
+        """Put the texts of `references` into `into`, each after those that it refers to; returns the room that is left,
+        of `room` characters. Those that were `begun` are not read again, so that they may go round in a circle.
+        """
+        if room < 0:
+            raise TooLargeSchema(f"it has more than {LARGEST_TEXT:,} characters with what it refers to")
         for each in references:
-            if each.name not in into:
-                found = self._client.get_version(str(each.subject), cast(int, each.version))
-                self._collect(found.schema.references or [], into)
-                into[str(each.name)] = found.schema.schema_str or ""
+            if each.name in begun:
+                continue
+            begun.add(str(each.name))
+            if len(begun) > MOST_REFERENCES:
+                raise TooLargeSchema(f"it refers to more than {MOST_REFERENCES} others")
+            found = self._client.get_version(str(each.subject), cast(int, each.version))
+            text = found.schema.schema_str or ""
+            room = self._collect(found.schema.references or [], into, begun, room - len(text))
+            into[str(each.name)] = text
+        return room
 
     def _ask(self, what: str, ask: Callable[[], _T], *, any_404: bool = False) -> _T:
         """Ask the registry. What is missing in it is UnknownSchema; everything else is not the record's fault."""
         try:
             return ask()
+        except TooLargeSchema:
+            raise
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and (any_404 or error.error_code in _NOT_FOUND):
                 raise UnknownSchema(what) from None

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
-from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, UnknownSchema
+from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
@@ -185,6 +185,8 @@ def _latest(registry: Registry, subject: str | None) -> SchemaText:
             f"the registry at {registry.hosts} has no subject {subject!r}",
             action="Check the name; with a naming strategy other than the topic's, give the subject itself.",
         ) from None
+    except TooLargeSchema as error:
+        raise InvalidSchema(f"the latest schema of {subject!r} cannot be read: {error}") from None
 
 
 def _udf(function: Any, kind: pa.DataType) -> Any:

@@ -19,7 +19,7 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible
-from spark_kafka_eos.registry.client import NotAsked, Registry, UnknownSchema
+from spark_kafka_eos.registry.client import NotAsked, Registry, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
@@ -124,6 +124,8 @@ def _reader(registry: Registry, target: QuerySchema, schema: SchemaKey) -> ReadC
         return DecodeFault(Cause.UNKNOWN_SCHEMA, said, schema)
     except UnknownSchema:
         return DecodeFault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
+    except TooLargeSchema as error:
+        return _unreadable(schema, str(error))
     made: ReadColumn | DecodeFault
     if written.kind != target.schema.kind:
         said = f"schema {schema} is of type {written.kind}, and the query reads {target.schema.kind}"

@@ -37,7 +37,8 @@ from spark_kafka_eos.registry.rows import ReadColumn, Rows
 _SIMPLE = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _NULL = {"type": "null"}
 # A value whose pattern needs more steps is not valid: milliseconds, where a plain engine needs hours.
-_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000)
+BACKTRACKS = 100_000
+_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS)
 
 
 class OutOfRange(ValueError):
