@@ -45,14 +45,18 @@ test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=pa
 	$(WITH) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
 .PHONY: test-slow
-test-slow: $(READY) $(if $(if $(PART),$(filter kerberos,$(PART)),all),build/gssapi) ## Run what is left out of the tests for its length, and record it: every part that has not passed on this code, or PART="tables soak"
+test-slow: $(READY) $(if $(if $(PART),$(filter kerberos,$(PART)),all),build/gssapi) $(if $(if $(PART),$(filter mutants-%,$(PART)),all),build/mutation) ## Run what is left out of the tests for its length, and record it: every part that has not passed on this code, or PART="tables soak"
 	$(BIN)/python -m tests.jvm
-	PYTHONPATH=$(CURDIR)/build/gssapi $(BIN)/python .ci/slow_run.py run $(ON) $(PART)
+	PYTHONPATH=$(CURDIR)/build/gssapi:$(CURDIR)/build/mutation $(BIN)/python .ci/slow_run.py run $(ON) $(PART)
 
 # Only the slow tests use Kerberos: gssapi has no wheel for Linux, and takes a compiler and the system's library.
 build/gssapi: | $(READY)
 	@command -v krb5-config >/dev/null || { echo 'error: gssapi needs krb5-config (Debian: apt install gcc libkrb5-dev)' >&2; exit 1; }
 	$(BIN)/$(INSTALL) --target $@.partial gssapi==1.12.0 && mv $@.partial $@
+
+# Only the mutants' rooms use it: it makes the changes of the code, and nothing else of this project needs it.
+build/mutation: | $(READY)
+	$(BIN)/$(INSTALL) --target $@.partial --no-deps cosmic-ray==8.7.0 stevedore==5.10.0 parso==0.8.7 && mv $@.partial $@
 
 .PHONY: test-unit
 test-unit: $(READY) ## Run the tests that need neither broker nor Spark, in seconds
@@ -156,9 +160,13 @@ test-installed: # of BUILT, a wheel or sdist
 	cd build/installed && bin/python -P ../../.ci/installed_job.py && bin/kafka-eos demo --fast
 
 .PHONY: audit
-audit: $(READY) ## Look up known vulnerabilities of requirements-dev.txt; needs an advisory service on the network
+audit: $(READY) ## Look up known vulnerabilities of requirements-dev.txt, in a stored copy if no service answers; OLDEST=days is its limit
 	$(TOOL) build/audit && build/audit/bin/$(INSTALL) pip-audit
-	build/audit/bin/python .ci/audit.py requirements-dev.txt
+	build/audit/bin/python .ci/audit.py look $(if $(OLDEST),--oldest $(OLDEST)) requirements-dev.txt
+
+.PHONY: advisories
+advisories: $(READY) ## Renew the stored copy of advisories from a clone of the Python Packaging Advisory Database: FROM=path
+	$(BIN)/python .ci/audit.py store $(FROM) requirements-dev.txt
 
 .PHONY: clean
 clean: ## Remove the environment and what was built

@@ -28,6 +28,8 @@ BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
 SOAK = "tests/spark/test_soak.py"
 AN_HOUR = f"{SOAK}::test_an_hour_of_faults_leaves_what_each_way_to_append_writes_exactly_once"
 FAULTS = "tests/spec/test_real_faults.py::test_ten_thousand_real_faults_leave_only_what_the_specification_allows"
+MUTATED = "tests/mutated/test_rooms.py::test_a_test_notices_each_mutant_of_the_room_or_it_is_judged"
+ROOMS = ("login", "options", "connection", "staging", "fence", "recovery", "ledger", "replay", "registry")
 # What pytest gets for each part, besides `-m slow`.
 PARTS = {
     "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py"],
@@ -36,6 +38,8 @@ PARTS = {
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
     "all-interleavings": ["tests/simulation/test_exhaustive.py"],
     "requirements": ["tests/requirements"],
+    "guards": ["tests/mutated/test_guards.py"],
+    **{f"mutants-{room}": [f"{MUTATED}[{room}]"] for room in ROOMS},
     "fault-matrix": ["tests/faults/test_matrix.py"],
     **{f"fault-matrix-between-clusters-{tv}": [BETWEEN_CLUSTERS, "-k", tv] for tv in ("TV1", "TV2")},
     "three-brokers": ["tests/faults/test_three_brokers.py", "tests/faults/test_two_clusters.py"],

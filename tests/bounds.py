@@ -217,6 +217,8 @@ def series() -> None:
     assert len(by_topic(values, sum)) == metrics.MOST_TOPICS + 1
 
 
+_KINDS: tuple[tuple[str, SchemaType], ...] = (("Avro", "AVRO"), ("JSON", "JSON"), ("Protobuf", "PROTOBUF"))
+
 BOUNDS = [
     *(
         Bound(
@@ -226,7 +228,7 @@ BOUNDS = [
             parts_of(kind),
             20,
         )
-        for name, kind in (("Avro", "AVRO"), ("JSON", "JSON"), ("Protobuf", "PROTOBUF"))
+        for name, kind in _KINDS
     ),
     Bound("the same, 1,755 bytes that stand for 524,287", f"{nesting.MOST_PARTS:,}", "they took 24 s", doubling, 2),
     Bound("depth of an Avro schema", "Python's recursion", "deeper ones are refused", deep, 2),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.headers import ERROR
-from spark_kafka_eos.errors import ConfigurationError, errors_of_source
+from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
 from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.encoding import encode

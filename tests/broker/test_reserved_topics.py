@@ -136,9 +136,8 @@ def test_a_topic_of_one_transaction_is_checked_too(cluster, victim):
 def test_with_the_key_a_replay_believes_what_the_query_signed_and_leaves_what_anybody_wrote(kafka, topic):
     dead, home, elsewhere = topic("key-aside", 1), topic("key-home", 1), topic("key-else", 1)
     key = "a key of 16 letters"
-    letter = {"cause": Cause.UNDECODABLE, "partition": 0, "offset": 1}
-    mine = headers_of(DeadLetter(topic=home, **letter))
-    theirs = headers_of(DeadLetter(topic=elsewhere, **letter))
+    mine = headers_of(DeadLetter(cause=Cause.UNDECODABLE, topic=home, partition=0, offset=1))
+    theirs = headers_of(DeadLetter(cause=Cause.UNDECODABLE, topic=elsewhere, partition=0, offset=1))
     written = ((b"mine", mine, key), (b"theirs", theirs, "their own key of 16"), (b"none", theirs, ""))
     for value, headers, signer in written:
         mac = [(MAC, signature(signer, None, value, headers))] if signer else []

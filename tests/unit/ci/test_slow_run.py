@@ -104,6 +104,7 @@ def test_every_file_with_slow_tests_is_in_one_part():
 
 IN_SEVERAL = {
     "tests/faults/test_matrix_between_clusters.py",
+    "tests/mutated/test_rooms.py",
     "tests/simulation/test_seeds.py",
     "tests/spark/test_soak.py",
     "tests/spec/test_real_faults.py",

@@ -1,5 +1,6 @@
 """What is installed and shipped: pinned requirements, the wheel's files, and an audit that never passes unasked."""
 
+import datetime as dt
 import json
 import re
 import subprocess
@@ -133,19 +134,82 @@ UNKNOWN = {"name": "attrs", "skip_reason": "Dependency not found"}
 BAD = {"name": "rich", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]}
 
 
+AUDIT = script("audit")
+TODAY = dt.date(2026, 1, 31)
+COPY = {
+    "date": "2026-01-01",
+    "packages": {
+        "rich": [{"id": "PYSEC-1", "ranges": [["0", "1.1", None]], "versions": []}],
+        "attrs": [
+            {"id": "PYSEC-2", "ranges": [["2.0", None, "2.5"], ["3.0", "3.2", None]], "versions": []},
+            {"id": "PYSEC-3", "ranges": [], "versions": ["7.0"]},
+        ],
+    },
+}
+
+
 @pytest.mark.parametrize(
-    ("output", "errors", "code", "said"),
+    ("output", "pins", "code", "said"),
     [
-        (json.dumps({"dependencies": [GOOD]}), "", 0, "no known vulnerability in 1 packages"),
-        (json.dumps({"dependencies": [GOOD, BAD]}), "", 1, "rich 1.0: PYSEC-1, fixed in 1.1"),
-        ("", "Traceback\nConnectionError: no route", 2, "NOT AUDITED.* any .*ConnectionError: no route"),
-        (json.dumps({"dependencies": []}), "", 2, "NOT AUDITED"),
-        (json.dumps({"dependencies": [UNKNOWN]}), "No known vulnerabilities found", 2, "NOT AUDITED.* 1 .*not found"),
-        (json.dumps({"dependencies": [GOOD, UNKNOWN]}), "", 2, "NOT AUDITED: no advisory service knew 1 of"),
-        (json.dumps({"dependencies": [BAD, UNKNOWN]}), "", 2, "(?s)rich 1.0: PYSEC-1.*NOT AUDITED"),
+        ([GOOD], ["numpy 2.4.6"], 0, "no known vulnerability in 1 packages"),
+        ([GOOD, BAD], ["numpy 2.4.6", "rich 1.0"], 1, "rich 1.0: PYSEC-1, fixed in 1.1$"),
+        (
+            None,
+            ["rich 1.2"],
+            0,
+            "no advisory service knew 1 of 1 .*no route.* copy of 2026-01-01, .* 30 days old",
+        ),
+        (None, ["rich 1.0"], 1, "rich 1.0: PYSEC-1, fixed in 1.1\nno advisory service"),
+        ([], ["rich 1.2"], 0, "no advisory service knew 1 of 1"),
+        ([UNKNOWN], ["attrs 2.6"], 0, "no advisory service knew 1 of 1 .*Dependency not found"),
+        ([GOOD, UNKNOWN], ["numpy 2.4.6", "attrs 2.5"], 1, "attrs 2.5: PYSEC-2, fixed in 3.2\nno .* 1 of 2"),
+        (None, ["attrs 7.0"], 1, "attrs 7.0: PYSEC-3, fixed in no release"),
+        (None, [], 2, "no advisory service knew 0 of 0.*(?s:.*)NOT AUDITED"),
     ],
 )
-def test_an_audit_passes_only_if_an_advisory_service_answered(output, errors, code, said):
-    found, text = script("audit").judge(output, errors)
-    assert found == code
-    assert re.match(said, text)
+def test_an_audit_asks_a_service_and_looks_the_others_up_in_the_copy(output, pins, code, said):
+    answer = "" if output is None else json.dumps({"dependencies": output})
+    pairs = [tuple(pin.split()) for pin in pins]
+    found, text = AUDIT.judge(answer, "Traceback\nConnectionError: no route", pairs, COPY, TODAY)
+    assert found == code, text
+    assert re.match(said, text), text
+
+
+@pytest.mark.parametrize(("days", "code"), [(90, 0), (91, 2)])
+def test_an_audit_by_an_old_copy_alone_does_not_pass(days, code):
+    today = dt.date(2026, 1, 1) + dt.timedelta(days=days)
+    found, text = AUDIT.judge("", "", [("rich", "1.2")], COPY, today)
+    assert (found, "NOT AUDITED: the copy is older than 90 days" in text) == (code, code == 2)
+    assert AUDIT.judge("", "", [("rich", "1.2")], COPY, today, oldest=1_000)[0] == 0
+
+
+def test_a_copy_has_what_advisories_say_of_the_pinned_packages():
+    events = [
+        {"introduced": "0"},
+        {"fixed": "1.1"},
+        {"introduced": "2.0"},
+        {"last_affected": "2.5"},
+        {"introduced": "3"},
+    ]
+    affected = {
+        "package": {"name": "Rich", "ecosystem": "PyPI"},
+        "ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}, {"type": "ECOSYSTEM", "events": events}],
+        "versions": ["1.0"],
+    }
+    advisories = [
+        {"id": "PYSEC-1", "affected": [affected]},
+        {"id": "PYSEC-2", "affected": [affected], "withdrawn": "2026-01-01"},
+        {"id": "PYSEC-3", "affected": [affected | {"package": {"name": "other", "ecosystem": "PyPI"}}]},
+    ]
+    made = AUDIT.stored(advisories, ["rich", "attrs"], TODAY, "a clone")
+    ranges = [["0", "1.1", None], ["2.0", None, "2.5"], ["3", None, None]]
+    assert made["packages"] == {"rich": [{"id": "PYSEC-1", "ranges": ranges, "versions": []}]}
+    assert [*AUDIT.affecting("rich", "1.1", made)] == []
+    assert len([*AUDIT.affecting("rich", "2.5", made)]) == len([*AUDIT.affecting("rich", "3.0", made)]) == 1
+
+
+def test_no_pinned_version_has_an_advisory_in_the_stored_copy():
+    copy = json.loads((ROOT / ".ci" / "advisories.json").read_text())
+    pins = AUDIT.pinned([ROOT / "requirements-dev.txt", ROOT / "conf" / "kubernetes" / "requirements.txt"])
+    assert len(pins) > 100 and len(copy["packages"]) > 20
+    assert [(name, known) for name, version in pins for known in AUDIT.affecting(name, version, copy)] == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
+from spark_kafka_eos.dead_letters.headers import DeadLetter, Header, letter_of, own_headers
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.dead_letters.signature import is_signed, signature
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
@@ -259,7 +259,7 @@ def test_with_a_key_each_dead_letter_is_signed_and_no_part_can_be_changed():
 
 
 def test_parts_of_a_record_cannot_be_shifted_into_each_other():
-    shapes = [
+    shapes: list[tuple[bytes | None, bytes | None, list[Header]]] = [
         (b"ab", b"", []), (b"a", b"b", []), (None, b"ab", []), (b"", b"ab", []), (b"a", None, [("b", None)]),
         (b"a", None, [("b", b"")]), (b"a", None, [("", b"b")]), (b"1:a", None, []),
     ]  # fmt: skip

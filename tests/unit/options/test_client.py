@@ -28,6 +28,14 @@ def test_defaults_are_those_of_the_java_clients():
     )
 
 
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "ssl"])
+def test_a_protocol_by_itself_is_what_is_used(protocol):
+    """SSL needs no other option: the system's authorities are trusted."""
+    security = client(security_protocol=protocol).security
+    assert security.uses_tls == (protocol.upper() == "SSL")
+    assert security.check_hostname
+
+
 def test_kafkas_names_set_the_fields():
     set_ = client(client_id="me", request_timeout_ms="1000", retry_backoff_ms="10", retry_backoff_max_ms="20")
     assert (set_.client_id, set_.request_timeout_ms, set_.retry_backoff_ms, set_.retry_backoff_max_ms) == (

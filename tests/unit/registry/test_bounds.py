@@ -6,13 +6,14 @@ import json
 import re
 import time
 
+import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.registry.client import MOST_REFERENCES, Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.formats import QuerySchema
-from tests.bounds import BOUNDS, pa, refer, register
+from tests.bounds import BOUNDS, refer, register
 from tests.pages import ROOT
 
 
