@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,9 @@ def test_somebody_elses_link_is_not_followed(tmp_path, monkeypatch):
     else:
         monkeypatch.setattr("spark_kafka_eos.appending.private_folders.this_user", lambda: os.geteuid() + 1)
     assert followed(tmp_path / "link") == tmp_path / "link"
+
+
+def test_roots_link_is_followed_by_everybody(monkeypatch):
+    """As /tmp is one on some systems; /proc has one everywhere."""
+    monkeypatch.setattr("spark_kafka_eos.appending.private_folders.this_user", lambda: 4_321)
+    assert followed(Path("/proc/mounts")) != Path("/proc/mounts")

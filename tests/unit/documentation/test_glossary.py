@@ -28,8 +28,8 @@ KAFKAS_AND_SPARKS = """
 OF_THE_DESIGN = ("ledger", "transaction", "appending", "fetching", "reading")
 PLAIN = """
     Answer ArrowFiles Arrival Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds Learned
-    LocalFiles Locate Lost Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target
-    TooLargeToTravel Wait
+    LocalFiles Locate Lost Others Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target
+    TooLargeToTravel UnsafeFolder Wait
 """
 
 # What the code, its texts and the pages do not say, and what they say instead.
