@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Self
 
-from spark_kafka_eos.words import one_line, printable
+from spark_kafka_eos.words import printable
 
 Committed = Literal["nothing", "everything", "unknown", "table", "acknowledged"]
 
@@ -63,7 +63,7 @@ class KafkaEosError(Exception):
     """
 
     def __init__(self, what: str, *, action: str = "", committed: Committed = "nothing") -> None:
-        what = one_line(what)  # names and what a broker said, which may be anybody's
+        what = printable(what)  # names and what a broker said, which may be anybody's
         super().__init__(what)
         self.what = what
         self.action = printable(action)

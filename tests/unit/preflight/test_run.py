@@ -11,9 +11,11 @@ from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import ClientOptions, sink_options
+from spark_kafka_eos.preflight import run
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.run import check_source_cluster, examine_staging, preflight
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import GroupFacts
 from tests.batches import reads
 from tests.model_kafka import KafkaModel
 
@@ -133,3 +135,37 @@ def test_a_staging_directory_on_a_full_disk_is_a_warning_because_small_batches_n
     finding = examine_staging(Staging(str(tmp_path)))
     assert finding.severity is Severity.WARNING
     assert "has 0.0 MB of 1,000.0 MB free" in finding.found and finding.action.startswith("Make room")
+
+
+@pytest.mark.parametrize("transactional_id", ["t", None])
+def test_a_group_is_read_as_it_is_also_while_somebody_holds_a_transaction_open(monkeypatch, transactional_id):
+    """Who waits for stable offsets waits for whoever opened it; and without transactions nobody else's matter."""
+    read = []
+
+    class Group:
+        def __init__(self, _, name):
+            self.name = name
+
+        def fetch_all(self, *, require_stable):
+            read.append((self.name, require_stable))
+            return {}
+
+    class Stop(Exception):
+        """Enough was seen."""
+
+    def stop(*_, **__):
+        raise Stop
+
+    facts = GroupFacts(state="Empty", members=(), operations=None, sinks=())
+    monkeypatch.setattr(run, "sink_findings", lambda *_, **__: [])
+    monkeypatch.setattr(run, "service_of", lambda _: None)
+    for name, answer in (("abilities", None), ("group", facts)):
+        monkeypatch.setattr(run.describe, name, lambda *_, answer=answer, **__: answer)
+    for name in ("transaction", "topics"):
+        monkeypatch.setattr(run.describe, name, stop)
+    monkeypatch.setattr(run, "GroupCoordinator", Group)
+    given = {"kafka.transactional.id": "t"} if transactional_id else {"deliveryGuarantee": "at-least-once"}
+    wanted = sink_options({"kafka.bootstrap.servers": "b:1", "topic": "a", "kafka.group.id": "g", **given})
+    with pytest.raises(Stop):
+        run.examine(CLUSTER, wanted)
+    assert read == ([("g", False)] if transactional_id else [])
