@@ -14,6 +14,7 @@ from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.preflight import run
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.run import check_source_cluster, examine_staging, preflight
+from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import GroupFacts
 from tests.batches import reads
@@ -160,9 +161,9 @@ def test_a_group_is_read_as_it_is_also_while_somebody_holds_a_transaction_open(m
     monkeypatch.setattr(run, "sink_findings", lambda *_, **__: [])
     monkeypatch.setattr(run, "service_of", lambda _: None)
     for name, answer in (("abilities", None), ("group", facts)):
-        monkeypatch.setattr(run.describe, name, lambda *_, answer=answer, **__: answer)
+        monkeypatch.setattr(describe, name, lambda *_, answer=answer, **__: answer)
     for name in ("transaction", "topics"):
-        monkeypatch.setattr(run.describe, name, stop)
+        monkeypatch.setattr(describe, name, stop)
     monkeypatch.setattr(run, "GroupCoordinator", Group)
     given = {"kafka.transactional.id": "t"} if transactional_id else {"deliveryGuarantee": "at-least-once"}
     wanted = sink_options({"kafka.bootstrap.servers": "b:1", "topic": "a", "kafka.group.id": "g", **given})

@@ -38,7 +38,7 @@ def test_each_planned_dead_letter_is_encoded_once_and_no_other(monkeypatch, plan
         def finish(self) -> list[Any]:
             return []
 
-    ranges = []
+    ranges: list[tuple[TopicPartition, int, int]] = []
 
     def letters(_: Cluster, wanted: Any) -> Any:
         ranges.extend((each.partition, each.start, each.end) for each in wanted)
