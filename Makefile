@@ -145,7 +145,7 @@ release: $(READY) ## Build wheel and sdist in dist/, check them, run commands, a
 	rm -rf dist && $(TOOL) build/packaging && build/packaging/bin/$(INSTALL) build check-wheel-contents cyclonedx-bom twine
 	build/packaging/bin/python -m build --outdir dist .
 	build/packaging/bin/twine check --strict dist/*
-	build/packaging/bin/check-wheel-contents --toplevel spark_kafka_eos,pyspark_kafka_eos dist/*.whl
+	build/packaging/bin/check-wheel-contents --toplevel spark_kafka_eos,pyspark_kafka_eos,kafka_eos_python dist/*.whl
 	set -e; for built in $(CURDIR)/dist/*; do $(MAKE) test-installed BUILT=$$built; done
 	$(TOOL) --clear build/bill && build/bill/bin/$(INSTALL) --require-hashes --requirement conf/kubernetes/requirements.txt
 	build/bill/bin/$(INSTALL) --no-deps dist/*.whl && build/bill/bin/python -m pip uninstall --quiet --yes pip setuptools

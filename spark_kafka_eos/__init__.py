@@ -31,6 +31,7 @@ File map, a package for each concept; imports point down only (`lint-imports` ch
     errors.py failpoints.py lazy.py logs.py words.py   what all packages share
     ../lab/     from a checkout only: benchmarks, simulation, soak, fuzzing; nothing that ships imports it
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
+    ../kafka_eos_python/    the command `kafka-eos-python`, which starts Spark's Python processes
 
 In each package decisions are apart from requests. Modules that reach neither sockets nor Spark, and no clock, are
 listed in pyproject.toml, and `lint-imports` checks these, too.

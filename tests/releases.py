@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from packaging.requirements import Requirement
 
-from spark_kafka_eos.spark.launcher import beside
+from kafka_eos_python import beside
 
 ROOT = Path(__file__).parents[1]
 _SCRIPT = Path(__file__).with_name("older_release.py")

@@ -130,10 +130,10 @@ def install_package(packages: Path) -> None:
     """Install this package, as it is in the checkout, into an environment's folder for packages; with its script, if
     the folder is that of an environment.
     """
-    for name in ("spark_kafka_eos", "pyspark_kafka_eos"):
+    for name in ("spark_kafka_eos", "pyspark_kafka_eos", "kafka_eos_python"):
         shutil.copytree(ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
     if (commands := packages.parents[2] / "bin").is_dir():
-        shutil.copy(ROOT / "spark_kafka_eos" / "spark" / "bin" / "kafka-eos-python", commands)
+        shutil.copy(ROOT / "kafka_eos_python" / "bin" / "kafka-eos-python", commands)
 
 
 def _needed(requirements: Iterable[str]) -> list[Distribution]:

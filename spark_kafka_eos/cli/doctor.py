@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kafka_eos_python import beside
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.findings import counted, errors, table
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
@@ -22,7 +23,6 @@ from spark_kafka_eos.doctor import archive, folders, gather, pythons, spark_home
 from spark_kafka_eos.doctor.facts import Interpreter, Silent, Spark
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.preflight.findings import Finding
-from spark_kafka_eos.spark.launcher import beside
 from spark_kafka_eos.words import printable
 
 

@@ -10,7 +10,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.spark.launcher import beside
+from kafka_eos_python import beside
 from spark_kafka_eos.testing.jars import built_in_connector, files
 
 

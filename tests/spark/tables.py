@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.participants.participant import Participant
-from spark_kafka_eos.spark.launcher import beside
+from kafka_eos_python import beside
 
 CORES = 3
 

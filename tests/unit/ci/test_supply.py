@@ -96,7 +96,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
     [wheel] = tmp_path.glob("*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     tracked = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "spark_kafka_eos", "pyspark_kafka_eos"],
+        ["git", "-C", ROOT, "ls-files", "spark_kafka_eos", "pyspark_kafka_eos", "kafka_eos_python"],
         check=True, capture_output=True, text=True,
     ).stdout.split()  # fmt: skip
     version = wheel.name.split("-")[1]

@@ -1,20 +1,13 @@
-"""`kafka-eos-python`: the Python that starts Spark's processes without PySpark's archives, if it has the same PySpark.
+"""A PYTHONPATH without PySpark's archives, if Python then finds the same PySpark.
 
 Spark puts `pyspark.zip`, py4j's ZIP and its own JAR before everything else in the `PYTHONPATH` of each Python process
 (`PythonUtils.sparkPythonPath`). The ZIP has no bytecode, so each process compiles PySpark once more, and reads the
-directories of all three several times: about a second of CPU. Before a query of this format commits its first batch,
-Spark starts seven such processes, one after another.
-
-`PYSPARK_PYTHON` names the script in `bin/`. It runs this module with `-E`, so that Python itself does not look into the
-archives yet, and this module replaces itself by the same Python with a shorter `PYTHONPATH`. Everything else, arguments
-and environment, is passed on as it is. In any doubt the path stays as it was.
+directories of all three several times: about a second of CPU.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,21 +51,3 @@ def _is_same(archive: str, folder: str) -> bool:
         return False  # Python will say what is wrong with it
     both = [name for name in sizes if Path(folder, name).is_file()]
     return "pyspark/version.py" in both and all(Path(folder, name).stat().st_size == sizes[name] for name in both)
-
-
-def beside(python: str) -> str:
-    """`kafka-eos-python` of the environment that `python` belongs to; `python` itself if it is not installed there."""
-    script = Path(python).with_name("kafka-eos-python")
-    return str(script) if script.is_file() else python
-
-
-def main() -> None:
-    """Replace this process by the same Python, with the arguments that follow."""
-    environment = dict(os.environ)
-    if path := environment.get("PYTHONPATH"):
-        environment["PYTHONPATH"] = os.pathsep.join(without_archives(path.split(os.pathsep), sys.path))
-    os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)  # noqa: S606  # no shell
-
-
-if __name__ == "__main__":
-    main()

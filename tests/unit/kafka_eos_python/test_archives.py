@@ -1,20 +1,14 @@
-"""`kafka-eos-python`: which entries of PYTHONPATH it leaves out, and that the process is otherwise as it would be."""
+"""Which entries of PYTHONPATH `kafka-eos-python` leaves out."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
-import pyspark
 import pytest
 
-import spark_kafka_eos.spark.launcher as launcher_module
-from spark_kafka_eos.spark.launcher import beside, without_archives
+from kafka_eos_python.archives import without_archives
 
-SCRIPT = Path(launcher_module.__file__).with_name("bin") / "kafka-eos-python"
 MODULES = {"pyspark/__init__.py": "", "pyspark/version.py": "__version__ = '4.3.0'\n", "pyspark/daemon.py": "a = 1\n"}
 
 
@@ -106,58 +100,3 @@ def test_an_unreadable_archive_stays_so_that_python_says_what_is_wrong_with_it(h
     assert without_archives(home.path, [site]) == home.path
     Path(home.zip).unlink()
     assert without_archives(home.path, [site]) == home.path
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory) -> Path:
-    """The script in a folder beside this Python, as pip installs it."""
-    folder: Path = tmp_path_factory.mktemp("environment")
-    (folder / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    (folder / "python3").chmod(0o755)
-    script = folder / "kafka-eos-python"
-    script.write_text(SCRIPT.read_text())
-    script.chmod(0o755)
-    return folder
-
-
-def ask(script: Path | str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [script, *arguments], input="in", capture_output=True, text=True, check=False, env=os.environ | variables
-    )
-
-
-def test_spark_of_pip_is_imported_from_site_packages(environment):
-    home = Path(pyspark.__path__[0])
-    archives = [*home.glob("python/lib/*.zip"), *home.glob("jars/spark-core_*.jar")]
-    assert len(archives) == 3
-    path = os.pathsep.join([*map(str, archives), "/job"])
-    program = "import os, pyspark; print(pyspark.__file__, os.environ['PYTHONPATH'])"
-    assert ask(environment / "kafka-eos-python", "-c", program, PYTHONPATH=path).stdout == f"{pyspark.__file__} /job\n"
-
-
-def test_arguments_input_exit_code_and_variables_are_those_of_the_plain_python(environment):
-    program = "import os, sys; print(sys.argv[1:], sys.stdin.read(), os.environ['PYTHONHASHSEED']); sys.exit(7)"
-    done = ask(environment / "kafka-eos-python", "-c", program, "a b", "-x", PYTHONHASHSEED="0")
-    assert (done.returncode, done.stdout) == (7, "['a b', '-x'] in 0\n")
-    flags = "import sys; print(sys.flags.ignore_environment, sys.flags.safe_path, sys.executable)"
-    assert ask(environment / "kafka-eos-python", "-c", flags).stdout == f"0 {sys.flags.safe_path} {sys.executable}\n"
-
-
-def test_the_script_is_found_by_name_and_through_a_link(environment, tmp_path):
-    path = f"{environment}{os.pathsep}{os.environ['PATH']}"
-    assert ask("kafka-eos-python", "-c", "print(1)", PATH=path).stdout == "1\n"
-    (tmp_path / "linked").symlink_to(environment / "kafka-eos-python")
-    assert ask(tmp_path / "linked", "-c", "print(2)").stdout == "2\n"
-
-
-def test_without_a_python_it_says_so(tmp_path):
-    script = tmp_path / "kafka-eos-python"
-    script.write_text(SCRIPT.read_text())
-    script.chmod(0o755)
-    done = ask(script, "-c", "print(1)", PATH="/nowhere")
-    assert (done.returncode, done.stderr) == (127, "kafka-eos-python: no python3 beside it or in the PATH\n")
-
-
-def test_a_python_without_the_script_is_used_as_it_is(tmp_path, environment):
-    assert beside(str(environment / "python3")) == str(environment / "kafka-eos-python")
-    assert beside(str(tmp_path / "python3")) == str(tmp_path / "python3")

@@ -1,0 +1,90 @@
+"""What `kafka-eos-python` runs: a process forked by the driver's server, or else the plain Python.
+
+`PYSPARK_PYTHON` names the script in `bin/`. It runs this with `-E`, so that Python itself does not look into Spark's
+archives yet.
+
+A server is started in the background as early as its driver is known: for the driver's own Python, while the JVM starts or
+has just started; else for the first of Spark's processes that only drivers have. That one is not waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from kafka_eos_python.request import can_be_forked, is_planner
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the driver's Python, which its JVM starts
+_GENERATIONS = 2  # the JVM, and the driver's Python that has started it
+
+
+def main() -> None:
+    """Become what `python arguments…` would be. Does not return."""
+    arguments = sys.argv[1:]
+    if hasattr(os, "pidfd_open"):  # Linux
+        if can_be_forked(arguments):
+            _fork(arguments)
+        owner = owner_to_serve(arguments, os.environ, os.getpid(), os.getppid())
+        if owner is not None:
+            _begin_server(owner)
+    _become(arguments, os.environ)
+
+
+def owner_to_serve(arguments: Sequence[str], environment: Mapping[str, str], own: int, parent: int) -> int | None:
+    """The process that a server is to be started for: the JVM that has started this one, or the driver that this one
+    becomes; None if there will be nothing to fork.
+    """
+    if is_planner(arguments):
+        return parent
+    if not arguments or arguments[0].startswith("-"):
+        return None
+    return parent if _GATEWAY in environment else own
+
+
+def _fork(arguments: Sequence[str]) -> None:
+    """Have the process forked; returns if it was not."""
+    from kafka_eos_python import forked
+    from kafka_eos_python.request import described
+
+    if any(os.isatty(number) for number in (0, 1, 2)):
+        return  # Python writes to it by lines
+    connection = forked.find(os.getppid(), _GENERATIONS)
+    if connection and forked.ask(connection, described(arguments)):
+        forked.stand_in(connection)
+
+
+def _begin_server(owner: int) -> None:
+    """Start a server for this process, unless it has one, in a process that nobody waits for."""
+    from kafka_eos_python.place import folder, name_of, started
+    from kafka_eos_python.request import for_a_server
+
+    place, found = folder(), started(owner)
+    if place is None or found is None:
+        return
+    name = name_of(owner, found[0])
+    if os.path.lexists(f"{place}/{name}"):
+        return
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setpgid(0, 0)  # a terminal's signals are not for it
+        if os.fork() == 0:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for number in (0, 1, 2):
+                os.dup2(nothing, number)
+            _become(["-m", "kafka_eos_python.server", f"{place}/{name}"], for_a_server(os.environ))
+    finally:
+        os._exit(0)
+
+
+def _become(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Replace this process by the same Python, without Spark's archives in its path if it has the same PySpark."""
+    variables = dict(environment)
+    if path := variables.get("PYTHONPATH"):
+        from kafka_eos_python.archives import without_archives
+
+        variables["PYTHONPATH"] = os.pathsep.join(without_archives(path.split(os.pathsep), sys.path))
+    os.execve(sys.executable, [sys.executable, *arguments], variables)  # noqa: S606  # no shell
