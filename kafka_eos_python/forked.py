@@ -1,9 +1,9 @@
 """The launcher's part in a forked process: asks the fork server for it, and stands in for it.
 
-The process is the server's child, not the launcher's, but whoever started the launcher knows only this one. So it lives
-as long, passes SIGTERM on, and ends as the process ends. A key in a terminal, whose signal goes to a whole process
-group, reaches the process as it would reach a plain Python, because the process is in the launcher's group; the launcher
-ignores it. If the launcher is killed, its connection ends, and the server kills the process.
+The process is the server's child, not the launcher's, but whoever started the launcher knows only this one. So it
+lives as long, passes SIGTERM on, and ends as the process ends. A key in a terminal, whose signal goes to a whole
+process group, reaches the process as it would reach a plain Python, because the process is in the launcher's group; the
+launcher ignores it. If the launcher is killed, its connection ends, and the server kills the process.
 
 `_socket` and `_signal` are what `socket` and `signal` are made of, without ten milliseconds of classes.
 """
@@ -65,8 +65,8 @@ def find(pid: int, generations: int) -> _socket.socket | None:
 
 
 def ask(connection: _socket.socket, request: Request) -> bool:
-    """Whether the server has forked the process. If not, nothing of it runs, nor will it: a server that answers too late
-    is not told to go on.
+    """Whether the server has forked the process. If not, nothing of it runs, nor will it: a server that answers too
+    late is not told to go on.
     """
     try:
         described = marshal.dumps(request)
@@ -83,20 +83,27 @@ def ask(connection: _socket.socket, request: Request) -> bool:
     return True
 
 
-def stand_in(connection: _socket.socket) -> None:
-    """Wait for the process's end, and end in the same way."""
-    for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT):
-        _signal.signal(number, _signal.SIG_IGN)
-    _signal.signal(_signal.SIGTERM, lambda number, _: connection.sendall(bytes([number])))
-    _let_go()
-    status = connection.recv(SIZE)
-    if len(status) == SIZE:
-        code = os.waitstatus_to_exitcode(int.from_bytes(status, sys.byteorder))
-    else:
-        code = -_signal.SIGKILL  # the server was killed, and the process with it
-    if code < 0:
-        _end_by(-code)
-    os._exit(code)
+def stand_in(connection: _socket.socket, request: Request) -> None:
+    """Have the process forked, wait for its end, and end in the same way. Returns if it was not forked.
+
+    SIGTERM is held back until it can be passed on, or until this process becomes the plain Python.
+    """
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM,))
+    forked = ask(connection, request)
+    if forked:
+        for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT):
+            _signal.signal(number, _signal.SIG_IGN)
+        _signal.signal(_signal.SIGTERM, lambda number, _: connection.sendall(bytes([number])))
+        _let_go()
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+    if forked:
+        status = connection.recv(SIZE)
+        # Without a status the server was killed, and the process with it.
+        code = os.waitstatus_to_exitcode(int.from_bytes(status, sys.byteorder)) if status else -_signal.SIGKILL
+        if code < 0:
+            _end_by(-code)
+        os._exit(code)
+    connection.close()
 
 
 def _let_go() -> None:

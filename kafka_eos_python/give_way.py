@@ -1,7 +1,7 @@
 """Modules that Spark brings with a job replace those that the server has imported.
 
-A worker puts the files of `--py-files` before everything else in its path. A plain Python has imported nothing but PySpark
-by then.
+A worker puts the files of `--py-files` before everything else in its path. A plain Python has imported nothing but
+PySpark by then.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _KEPT = frozenset({"pyspark", "py4j"})  # which a plain Python has imported, too
 
 
 class GiveWay(MetaPathFinder):
-    """Finds nothing. It is told, as every finder is, when Spark has changed the path (`importlib.invalidate_caches`), and
-    then drops imported packages that are now found elsewhere. A package with compiled parts cannot be loaded twice, so
-    it stays.
+    """Finds nothing. It is told, as every finder is, when Spark has changed the path (`importlib.invalidate_caches`),
+    and then drops imported packages that are now found elsewhere. A package with compiled parts cannot be loaded twice,
+    so it stays.
     """
 
     def __init__(self) -> None:

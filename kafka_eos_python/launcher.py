@@ -3,8 +3,8 @@
 `PYSPARK_PYTHON` names the script in `bin/`. It runs this with `-E`, so that Python itself does not look into Spark's
 archives yet.
 
-A server is started in the background as early as its driver is known: for the driver's own Python, while the JVM starts or
-has just started; else for the first of Spark's processes that only drivers have. That one is not waited for.
+A server is started in the background as early as its driver is known: for the driver's own Python, while the JVM
+starts or has just started; else for the first of Spark's processes that only drivers have, which does not wait for it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _fork(arguments: Sequence[str]) -> None:
     if any(os.isatty(number) for number in (0, 1, 2)):
         return  # Python writes to it by lines
     connection = forked.find(os.getppid(), _GENERATIONS)
-    if connection and forked.ask(connection, described(arguments)):
-        forked.stand_in(connection)
+    if connection:
+        forked.stand_in(connection, described(arguments))
 
 
 def _begin_server(owner: int) -> None:

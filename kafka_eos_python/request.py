@@ -123,8 +123,8 @@ def _limits() -> list[int]:
 
 
 def differences(asked: Request, own: Request) -> list[str]:
-    """In what a process is not what one forked from a server would be, if `own` describes the server. Names only: values
-    may be secrets. Of PYTHONPATH, the server itself knows what it has imported.
+    """In what a process is not what one forked from a server would be, if `own` describes the server. Names only:
+    values may be secrets. Of PYTHONPATH, the server itself knows what it has imported.
     """
     fixed = [name for name in ("python", "version", "folder", "session") if asked[name] != own[name]]  # type: ignore[literal-required]
     hard = [f"limit {number}" for number, (_, most) in asked["limits"].items() if own["limits"][number][1] != most]

@@ -1,8 +1,8 @@
 """The fork server of one driver: `python -m kafka_eos_python.server SOCKET`, started by the launcher.
 
-It imports what Spark's Python processes need, and between two imports serves whoever asks: a process forked early imports
-the rest by itself. Its parts for one process are `_take` (the request), `_fork`, and `_relay` (signals one way, the end
-the other way).
+It imports what Spark's Python processes need, and between two imports serves whoever asks: a process forked early
+imports the rest by itself. Its parts for one process are `_agree` (which one, and whether), `_fork`, and `_relay`
+(signals one way, the end the other way).
 
 It says nothing: it has neither input nor output, and a process that it does not serve is started as without it.
 """
@@ -191,7 +191,9 @@ def _take(connection: socket.socket, descriptors: list[int]) -> Request | None:
     while left and (part := connection.recv(left)):
         parts.append(part)
         left -= len(part)
-    return cast("Request", marshal.loads(b"".join(parts))) if len(received) == 3 and not left else None
+    if left or len(received) != 3:
+        return None
+    return cast("Request", marshal.loads(b"".join(parts)))  # noqa: S302 - of the same user, and the same Python
 
 
 def _threads() -> int:

@@ -19,8 +19,8 @@ from typing import Self
 
 import psutil
 
-from spark_kafka_eos.errors import ToolFailed
 from kafka_eos_python import beside
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
 
 # The cause of a failure is far from the end of a Spark log.

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.participants.participant import Participant
 from kafka_eos_python import beside
+from spark_kafka_eos.participants.participant import Participant
 
 CORES = 3
 

@@ -23,7 +23,8 @@ if __name__ == "__main__":
         "group": os.getpgid(0), "umask": umask,
         "ignored": sorted(n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN),
         "interrupt": str(signal.getsignal(signal.SIGINT)), "blocked": sorted(signal.pthread_sigmask(0, [])),
-        "limits": resource.getrlimit(resource.RLIMIT_NOFILE), "open": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+        "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "open": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
         "path": sys.path, "main": __spec__.name, "orig": sys.orig_argv, "hash": hash("a"),
         "parent": os.getppid(), "pid": os.getpid(), "imported": "pyspark.worker" in sys.modules,
     }), flush=True)
@@ -55,7 +56,13 @@ def environment(folder: Path) -> Path:
 
 def telling_pyspark(folder: Path, **modules: str) -> str:
     """A folder with a PySpark that says what it sees, and without the packages that take long to import."""
-    texts = {"pyspark/__init__.py": "", "pyspark/daemon.py": DAEMON, "pyspark/worker.py": "", "pandas.py": "", "pyarrow.py": ""}
+    texts = {
+        "pyspark/__init__.py": "",
+        "pyspark/daemon.py": DAEMON,
+        "pyspark/worker.py": "",
+        "pandas.py": "",
+        "pyarrow.py": "",
+    }
     for name, text in (texts | {f"{name}.py": text for name, text in modules.items()}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

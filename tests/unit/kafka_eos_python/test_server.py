@@ -168,7 +168,8 @@ def test_sigterm_to_the_launcher_reaches_the_process(machine):
     process = machine.process()
     assert process.seen["pid"] != process.popen.pid
     process.popen.terminate()
-    assert process.end()[0] == 43
+    assert process.popen.wait(30) == 43
+    process.end()
 
 
 def test_a_process_group_receives_a_signal_once(machine):
@@ -274,7 +275,7 @@ def test_a_server_in_which_an_import_has_started_a_thread_forks_nothing_any_more
     machine = Machine(tmp_path_factory.mktemp("m"), pyarrow=thread)
     server = machine.begin()
     try:
-        until(lambda: len(os.listdir(f"/proc/{server}/task")) > 1)
+        until(lambda: len(list(Path(f"/proc/{server}/task").iterdir())) > 1)
         process = machine.process()
         assert process.seen["parent"] == os.getpid()
         process.end()
