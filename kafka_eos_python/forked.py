@@ -10,7 +10,7 @@ launcher ignores it. If the launcher is killed, its connection ends, and the ser
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import _socket
 import marshal
 import os
@@ -69,7 +69,7 @@ def ask(connection: _socket.socket, request: Request) -> bool:
     late is not told to go on.
     """
     try:
-        described = marshal.dumps(request)
+        described = marshal.dumps(dict(request))
         descriptors = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)]
         connection.sendmsg([len(described).to_bytes(SIZE, sys.byteorder)], rights)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka_eos_python.request import can_be_forked, is_planner
 
+SWITCH = "KAFKA_EOS_FORK_SERVER"  # "off": the plain Python in any case
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the driver's Python, which its JVM starts
 _GENERATIONS = 2  # the JVM, and the driver's Python that has started it
 
@@ -22,7 +23,7 @@ _GENERATIONS = 2  # the JVM, and the driver's Python that has started it
 def main() -> None:
     """Become what `python arguments…` would be. Does not return."""
     arguments = sys.argv[1:]
-    if hasattr(os, "pidfd_open"):  # Linux
+    if hasattr(os, "pidfd_open") and os.environ.get(SWITCH) != "off":  # Linux
         if can_be_forked(arguments):
             _fork(arguments)
         owner = owner_to_serve(arguments, os.environ, os.getpid(), os.getppid())

@@ -5,7 +5,7 @@ The launcher imports this, and only what Python has imported at its own start an
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of, without its classes
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -126,7 +126,7 @@ def differences(asked: Request, own: Request) -> list[str]:
     """In what a process is not what one forked from a server would be, if `own` describes the server. Names only:
     values may be secrets. Of PYTHONPATH, the server itself knows what it has imported.
     """
-    fixed = [name for name in ("python", "version", "folder", "session") if asked[name] != own[name]]  # type: ignore[literal-required]
+    fixed = [name for name in ("python", "version", "folder", "session") if asked[name] != own[name]]
     hard = [f"limit {number}" for number, (_, most) in asked["limits"].items() if own["limits"][number][1] != most]
     theirs, ours = _at_import(asked["environment"]), _at_import(own["environment"])
     variables = [name for name in theirs.keys() | ours.keys() if theirs.get(name) != ours.get(name)]

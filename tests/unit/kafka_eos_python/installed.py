@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,13 @@ def telling_pyspark(folder: Path, **modules: str) -> str:
 class Process:
     """A process as Spark starts one, by the script. `seen` is what it says of itself."""
 
-    def __init__(self, script: Path, *arguments: str, cwd: Path | None = None, **variables: str | None) -> None:
+    def __init__(
+        self, script: Path, arguments: Sequence[str], variables: Mapping[str, str | None], cwd: Path | None
+    ) -> None:
         given = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PROCESS}
-        given |= {name: value for name, value in (OF_SPARK | variables).items() if value is not None}
+        given |= {name: value for name, value in {**OF_SPARK, **variables}.items() if value is not None}
         self.popen = subprocess.Popen(
-            [script, *(arguments or PLANNER)],
+            [script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

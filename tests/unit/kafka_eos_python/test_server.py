@@ -11,7 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from socket import SO_PEERCRED, SOL_SOCKET, socket
+from socket import SO_PEERCRED, SOL_SOCKET
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,11 +47,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def listening(path: Path) -> socket:
+def listening(path: Path) -> Any:
     """A connection to a server, as soon as it listens."""
-    connections = []
-    until(lambda: connections.append(connect(str(path))) or connections[-1])
-    return connections[-1]
+    deadline = time.monotonic() + 30
+    while (connection := connect(str(path))) is None:
+        assert time.monotonic() < deadline
+    return connection
 
 
 class Machine:
@@ -64,8 +66,8 @@ class Machine:
         self.sockets = self.runtime / f"kafka-eos-python-{os.getuid()}"
 
     def process(self, *arguments: str, cwd: Path | None = None, **variables: str | None) -> Process:
-        given = {"PYTHONPATH": self.path, "XDG_RUNTIME_DIR": str(self.runtime)}
-        return Process(self.script, *arguments, cwd=cwd, **(given | variables))
+        given: dict[str, str | None] = {"PYTHONPATH": self.path, "XDG_RUNTIME_DIR": str(self.runtime)}
+        return Process(self.script, arguments or PLANNER, given | variables, cwd)
 
     def plain(self, *arguments: str, **variables: str | None) -> Process:
         """The same as no server has it."""
@@ -246,6 +248,13 @@ def test_what_an_import_may_depend_on_is_never_forked(machine, differs):
     process = machine.process(**given)
     assert process.seen["parent"] == os.getpid()
     process.end()
+
+
+def test_a_server_that_is_turned_off_is_neither_asked_nor_started(machine, tmp_path):
+    process = machine.process(KAFKA_EOS_FORK_SERVER="off", XDG_RUNTIME_DIR=str(tmp_path))
+    assert process.seen["parent"] == os.getpid()
+    process.end()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_in_another_folder_is_never_forked(machine, tmp_path):

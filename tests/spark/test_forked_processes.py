@@ -1,0 +1,61 @@
+"""A query whose Python processes are all forked from a server, started as users do: a copy, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from spark_kafka_eos.testing.driver import Driver
+from tests.pages import ROOT
+from tests.reading import read_committed
+from tests.unit.kafka_eos_python.installed import environment
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+SERVER = "kafka_eos_python.server"
+
+
+def test_spark_submit_has_its_processes_forked_and_leaves_none(kafka, tmp_path: Path, tmp_path_factory) -> None:
+    kafka.create_topic("forked-from", partitions=2)
+    kafka.create_topic("forked-to", partitions=2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(100):
+        producer.produce("forked-from", value=f"v{number}")
+    producer.flush()
+    runtime = tmp_path_factory.mktemp("run")
+    variables = {"PYSPARK_PYTHON": str(environment(tmp_path / "environment")), "XDG_RUNTIME_DIR": str(runtime)}
+    arguments = [
+        "--bootstrap-servers",
+        kafka.bootstrap,
+        "--from",
+        "forked-from",
+        "--to",
+        "forked-to",
+        "--available-now",
+    ]
+    arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
+    conf = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    forked: dict[int, psutil.Process] = {}
+    servers: set[psutil.Process] = set()
+
+    def look() -> None:
+        for process in psutil.process_iter(["cmdline", "environ"]):
+            if SERVER in (process.info["cmdline"] or ()) and str(runtime) in " ".join(process.info["cmdline"]):
+                if process.ppid() == 1 or SERVER not in psutil.Process(process.ppid()).cmdline():
+                    servers.add(process)
+                else:
+                    forked[process.pid] = process
+
+    with Driver(ROOT / "jobs" / "copy_topic.py", arguments, conf=conf, env=variables, log=tmp_path / "log") as driver:
+        driver.wait(timeout=240, meanwhile=look)
+    copied = sorted(message.value() for message in read_committed(kafka.bootstrap, "forked-to"))
+    assert copied == sorted(f"v{number}".encode() for number in range(100))
+    assert len(servers) == 1
+    assert len(forked) >= 6, "the source, four planners, the commit; and tasks"
+    _, alive = psutil.wait_procs([*servers, *forked.values()], timeout=30)
+    assert alive == []
+    assert list((runtime / f"kafka-eos-python-{os.getuid()}").iterdir()) == []
