@@ -17,19 +17,34 @@ from kafka_eos_python.request import can_be_forked, is_planner
 
 SWITCH = "KAFKA_EOS_FORK_SERVER"  # "off": the plain Python in any case
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the driver's Python, which its JVM starts
+_LAST = 1024  # descriptors that may be open
 _GENERATIONS = 2  # the JVM, and the driver's Python that has started it
 
 
 def main() -> None:
     """Become what `python arguments…` would be. Does not return."""
     arguments = sys.argv[1:]
-    if hasattr(os, "pidfd_open") and os.environ.get(SWITCH) != "off":  # Linux
-        if can_be_forked(arguments):
+    forked = can_be_forked(arguments)
+    owner = owner_to_serve(arguments, os.environ, os.getpid(), os.getppid())
+    if (forked or owner is not None) and hindrance(os.environ) is None:
+        if forked:
             _fork(arguments)
-        owner = owner_to_serve(arguments, os.environ, os.getpid(), os.getppid())
         if owner is not None:
             _begin_server(owner)
     _become(arguments, os.environ)
+
+
+def hindrance(environment: Mapping[str, str]) -> str | None:
+    """Why nothing is forked here, in words; None if nothing is in the way."""
+    from kafka_eos_python.place import folder
+
+    if environment.get(SWITCH) == "off":
+        return f"{SWITCH}=off"
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return "it needs Linux 5.3 or later"
+    return None if folder() else "no folder for its socket that only this user can enter, see XDG_RUNTIME_DIR"
 
 
 def owner_to_serve(arguments: Sequence[str], environment: Mapping[str, str], own: int, parent: int) -> int | None:
@@ -76,6 +91,7 @@ def _begin_server(owner: int) -> None:
             nothing = os.open(os.devnull, os.O_RDWR)
             for number in (0, 1, 2):
                 os.dup2(nothing, number)
+            os.closerange(3, _LAST)  # what somebody keeps open for the driver is not for it
             _become(["-m", "kafka_eos_python.server", f"{place}/{name}"], for_a_server(os.environ))
     finally:
         os._exit(0)

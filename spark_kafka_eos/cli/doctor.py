@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from kafka_eos_python import beside
+from kafka_eos_python.launcher import hindrance
 from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.cli.findings import counted, errors, table
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
@@ -128,7 +129,7 @@ def _of_machine(
         *findings,
         *pythons.together(heard),
         *pythons.extras_together(heard),
-        *start.findings(heard, environment, launcher=_launcher()),
+        *start.findings(heard, environment, launcher=_launcher(), hindrance=hindrance(environment)),
     ]
 
 

@@ -15,12 +15,27 @@ LAUNCHER = "kafka-eos-python"
 
 
 def findings(
-    answers: Mapping[str, Interpreter], environment: Mapping[str, str], *, launcher: str | None
+    answers: Mapping[str, Interpreter],
+    environment: Mapping[str, str],
+    *,
+    launcher: str | None,
+    hindrance: str | None = None,
 ) -> Iterator[Finding]:
-    """`answers` are by who they are. `launcher` is kafka-eos-python of this environment, None if it is not there."""
+    """`answers` are by who they are. `launcher` is kafka-eos-python of this environment, None if it is not there.
+    `hindrance` is why it cannot fork processes here, None if it can.
+    """
+    yield _imports(answers, hindrance)
     yield _pyspark(answers, environment, launcher)
     yield _packages(answers)
     yield _threads(environment)
+
+
+def _imports(answers: Mapping[str, Interpreter], hindrance: str | None) -> Finding:
+    subject = "start of Python: imports"
+    if not any(Path(who).name == LAUNCHER for who in answers):
+        return Finding(severity=Severity.OK, subject=subject, found=f"in each process; {LAUNCHER} has them once")
+    found = "once: a driver's processes are forked" if hindrance is None else f"in each process: {hindrance}"
+    return Finding(severity=Severity.OK, subject=subject, found=found)
 
 
 def _pyspark(answers: Mapping[str, Interpreter], environment: Mapping[str, str], launcher: str | None) -> Finding:

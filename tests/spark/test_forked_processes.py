@@ -52,7 +52,7 @@ def test_spark_submit_has_its_processes_forked_and_leaves_none(kafka, tmp_path: 
 
     with Driver(ROOT / "jobs" / "copy_topic.py", arguments, conf=conf, env=variables, log=tmp_path / "log") as driver:
         driver.wait(timeout=240, meanwhile=look)
-    copied = sorted(message.value() for message in read_committed(kafka.bootstrap, "forked-to"))
+    copied = sorted(bytes(message.value() or b"") for message in read_committed(kafka.bootstrap, "forked-to"))
     assert copied == sorted(f"v{number}".encode() for number in range(100))
     assert len(servers) == 1
     assert len(forked) >= 6, "the source, four planners, the commit; and tasks"

@@ -66,7 +66,7 @@ class Machine:
         self.sockets = self.runtime / f"kafka-eos-python-{os.getuid()}"
 
     def process(self, *arguments: str, cwd: Path | None = None, **variables: str | None) -> Process:
-        given: dict[str, str | None] = {"PYTHONPATH": self.path, "XDG_RUNTIME_DIR": str(self.runtime)}
+        given: dict[str, Any] = {"PYTHONPATH": self.path, "XDG_RUNTIME_DIR": str(self.runtime)}
         return Process(self.script, arguments or PLANNER, given | variables, cwd)
 
     def plain(self, *arguments: str, **variables: str | None) -> Process:
