@@ -17,6 +17,7 @@ from kafka_eos_python.request import can_be_forked, is_planner
 
 SWITCH = "KAFKA_EOS_FORK_SERVER"  # "off": the plain Python in any case
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the driver's Python, which its JVM starts
+_BEFORE_SPARK = "/find_spark_home.py"  # which spark-submit's scripts run
 _LAST = 1024  # descriptors that may be open
 _GENERATIONS = 2  # the JVM, and the driver's Python that has started it
 
@@ -53,7 +54,7 @@ def owner_to_serve(arguments: Sequence[str], environment: Mapping[str, str], own
     """
     if is_planner(arguments):
         return parent
-    if not arguments or arguments[0].startswith("-"):
+    if not arguments or arguments[0].startswith("-") or arguments[0].endswith(_BEFORE_SPARK):
         return None
     return parent if _GATEWAY in environment else own
 

@@ -42,6 +42,7 @@ IMPORTED_WITH = {THREADS: "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"
 # Variables that Spark, its scripts and shells set for one process each, and that nothing reads when it is imported.
 _OF_ONE_PROCESS = frozenset(
     {
+        "MASTER",
         "OMP_NUM_THREADS",
         "PYSPARK_DRIVER_CALLBACK_HOST",
         "PYSPARK_EXECUTOR_MEMORY_MB",

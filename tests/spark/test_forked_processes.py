@@ -14,7 +14,7 @@ from tests.pages import ROOT
 from tests.reading import read_committed
 from tests.unit.kafka_eos_python.installed import environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 SERVER = "kafka_eos_python.server"
 
@@ -51,7 +51,7 @@ def test_spark_submit_has_its_processes_forked_and_leaves_none(kafka, tmp_path: 
                     forked[process.pid] = process
 
     with Driver(ROOT / "jobs" / "copy_topic.py", arguments, conf=conf, env=variables, log=tmp_path / "log") as driver:
-        driver.wait(timeout=240, meanwhile=look)
+        driver.wait(timeout=280, meanwhile=look)
     copied = sorted(bytes(message.value() or b"") for message in read_committed(kafka.bootstrap, "forked-to"))
     assert copied == sorted(f"v{number}".encode() for number in range(100))
     assert len(servers) == 1

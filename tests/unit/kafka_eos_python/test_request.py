@@ -36,6 +36,7 @@ def test_sparks_own_modules_are_forked_and_planners_are_only_a_drivers(arguments
         (SOURCE, {}, PARENT),
         (["job.py", "--to", "orders"], {}, OWN),
         (["job.py"], {"PYSPARK_GATEWAY_PORT": "1"}, PARENT),
+        (["/env/bin/find_spark_home.py"], {}, None),
         ([*DAEMON, "pyspark.worker"], {}, None),
         (["-c", "import sys; print('%d.%d' % sys.version_info[:2])"], {}, None),
         (["-m", "pip"], {}, None),

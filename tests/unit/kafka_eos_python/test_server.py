@@ -65,11 +65,11 @@ class Machine:
         self.runtime.mkdir(mode=0o700)
         self.sockets = self.runtime / f"kafka-eos-python-{os.getuid()}"
 
-    def process(self, *arguments: str, cwd: Path | None = None, **variables: str | None) -> Process:
+    def process(self, *arguments: str, cwd: Path | None = None, **variables: Any) -> Process:
         given: dict[str, Any] = {"PYTHONPATH": self.path, "XDG_RUNTIME_DIR": str(self.runtime)}
         return Process(self.script, arguments or PLANNER, given | variables, cwd)
 
-    def plain(self, *arguments: str, **variables: str | None) -> Process:
+    def plain(self, *arguments: str, **variables: Any) -> Process:
         """The same as no server has it."""
         return self.process(*arguments, **({"XDG_RUNTIME_DIR": "/nowhere"} | variables))
 
