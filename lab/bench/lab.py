@@ -21,6 +21,7 @@ import psutil
 import pyspark
 from pyspark.sql import SparkSession
 
+from kafka_eos_python import beside
 from lab.bench import inputs
 from lab.bench.alternating import Show, silent
 from lab.bench.inputs import Shape
@@ -47,15 +48,18 @@ NUMPY_THREADS = "OPENBLAS_NUM_THREADS"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a session has beyond Spark's defaults: Spark's settings, variables of the environment in which its JVM
-    starts, and whether PySpark is unpacked, so that Python finds bytecode for it.
+    starts, whether PySpark is unpacked, so that Python finds bytecode for it, and whether Spark starts Python by
+    `kafka-eos-python`.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     unpacked: bool = False
+    launched: bool = False
 
 
 PLAIN = Settings()
+LAUNCHED = Settings(launched=True)  # docs/deploying.md, "A faster start"
 # What conf/spark-defaults.conf recommends. It states when the checkpoint manager is suitable. With Spark's default,
 # both sides spend much of a batch of 100,000 records starting processes that set permissions.
 RECOMMENDED = Settings(
@@ -168,7 +172,8 @@ def session(settings: Settings = RECOMMENDED) -> Iterator[SparkSession]:
     """A session on local[2] with both connectors and Spark's Avro. Settings that a JVM reads when it starts have an
     effect only on the first session of a process.
     """
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = beside(sys.executable) if settings.launched else sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     with temporary_directory() as folder:
         environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
         # The warm-up rounds write bytecode, as an installation with pip would, if it is missing here.

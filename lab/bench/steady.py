@@ -160,19 +160,20 @@ def each_setting(lab: Lab, way: Way, load: Load, *, rounds: int = 3) -> tuple[st
         return f"{SETTINGS}-{way}", _compare(lab, title, way, load, sides, rounds)
 
 
-def first_batches(lab: Lab, way: Way, load: Load, *, rounds: int = 3) -> tuple[str, Comparison]:
-    """The time from start() to the end of batch 0 of the first query of a fresh session, on plain settings."""
+def first_batches(
+    lab: Lab, way: Way, load: Load, *, rounds: int = 3, settings: Settings = PLAIN
+) -> tuple[str, Comparison]:
+    """The time from start() to the end of batch 0 of the first query of a fresh session."""
     load = replace(load, batches=0)
 
     def fresh(query: Query) -> float:
-        with SparkApart(PLAIN) as spark:
+        with SparkApart(settings) as spark:
             return spark.run(functools.partial(run_query, query=query)).first_batch
 
     sides = [side_of(lab, name, way, load, fresh, ours=name == OURS) for name in (OURS, BUILT_IN)]
     series = alternate(sides, records=load.rows, runs=rounds, warm_up=0, show=lab.show)
-    title = (
-        f"{way.words}, first batch of a fresh session, plain settings: {load.rows:,} records of {load.records.values}"
-    )
+    words = "kafka-eos-python" if settings.launched else "plain settings"
+    title = f"{way.words}, first batch of a fresh session, {words}: {load.rows:,} records of {load.records.values}"
     return f"{FIRST_BATCH}-{way}", Comparison(title=title, series=series, settings=_described(way, load))
 
 

@@ -94,6 +94,7 @@ def first_batch(
     ways: Ways = "noop,foreach-batch,sink,arrow",
     rows: BatchRows = 100_000,
     runs: Rounds = 3,
+    launched: Annotated[bool, typer.Option("--kafka-eos-python", help="Name it in PYSPARK_PYTHON.")] = False,
     output: Output = None,
     plot: Plot = None,
 ) -> None:
@@ -102,10 +103,11 @@ def first_batch(
 
     def run(lab: Lab) -> dict[str, Comparison]:
         from lab.bench.inputs import Shape
+        from lab.bench.lab import LAUNCHED, PLAIN
         from lab.bench.steady import Load, first_batches
 
-        load = Load(rows=rows, batches=0, records=Shape(records=0))
-        return dict(first_batches(lab, way, load, rounds=runs) for way in wanted)
+        load, used = Load(rows=rows, batches=0, records=Shape(records=0)), LAUNCHED if launched else PLAIN
+        return dict(first_batches(lab, way, load, rounds=runs, settings=used) for way in wanted)
 
     _with_grids(run, output, plot)
 
