@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from tests.pages import ROOT
 from tests.reading import read_committed
 from tests.unit.kafka_eos_python.installed import environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-SERVER = "kafka_eos_python.server"
+
+def is_server(process: psutil.Process, runtime: Path) -> bool:
+    line = " ".join(process.info["cmdline"] or ())
+    return f"-m kafka_eos_python.server {runtime}" in line
 
 
 def test_spark_submit_has_its_processes_forked_and_leaves_none(kafka, tmp_path: Path, tmp_path_factory) -> None:
@@ -39,23 +43,22 @@ def test_spark_submit_has_its_processes_forked_and_leaves_none(kafka, tmp_path: 
     ]
     arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
     conf = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
-    forked: dict[int, psutil.Process] = {}
-    servers: set[psutil.Process] = set()
+    servers: list[psutil.Process] = []
+    forked: set[psutil.Process] = set()
 
     def look() -> None:
-        for process in psutil.process_iter(["cmdline", "environ"]):
-            if SERVER in (process.info["cmdline"] or ()) and str(runtime) in " ".join(process.info["cmdline"]):
-                if process.ppid() == 1 or SERVER not in psutil.Process(process.ppid()).cmdline():
-                    servers.add(process)
-                else:
-                    forked[process.pid] = process
+        if not servers:
+            servers.extend(each for each in psutil.process_iter(["cmdline"]) if is_server(each, runtime))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for server in servers:
+                forked.update(server.children())
 
     with Driver(ROOT / "jobs" / "copy_topic.py", arguments, conf=conf, env=variables, log=tmp_path / "log") as driver:
-        driver.wait(timeout=280, meanwhile=look)
+        driver.wait(timeout=500, meanwhile=look)
     copied = sorted(bytes(message.value() or b"") for message in read_committed(kafka.bootstrap, "forked-to"))
     assert copied == sorted(f"v{number}".encode() for number in range(100))
     assert len(servers) == 1
     assert len(forked) >= 6, "the source, four planners, the commit; and tasks"
-    _, alive = psutil.wait_procs([*servers, *forked.values()], timeout=30)
+    _, alive = psutil.wait_procs([*servers, *forked], timeout=30)
     assert alive == []
     assert list((runtime / f"kafka-eos-python-{os.getuid()}").iterdir()) == []

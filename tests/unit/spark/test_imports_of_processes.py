@@ -166,3 +166,20 @@ def test_a_process_imports_what_its_part_of_the_query_needs(process: str):
     code = f"{LISTED}\nimport {runs}\nbefore = set(sys.modules)\n{does}\nprint(*imported(before))"
     done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True)
     assert set(done.stdout.decode().split()) == expected
+
+
+FORKED = """
+import importlib, sys
+from kafka_eos_python.server import MODULES
+for module in MODULES:
+    importlib.import_module(module)
+before = set(sys.modules)
+"""
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_a_forked_process_has_imported_all_of_it_already(process: str):
+    _, does, _, given = PROCESSES[process]
+    code = f"{LISTED}\n{FORKED}\n{does}\nprint(*imported(before))"
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True)
+    assert done.stdout.decode().split() == []
