@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 
 from kafka_eos_python.request import can_be_forked, is_planner
+
+TYPE_CHECKING = False  # as in request.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 SWITCH = "KAFKA_EOS_FORK_SERVER"  # "off": the plain Python in any case
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the driver's Python, which its JVM starts

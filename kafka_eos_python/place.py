@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+
+TYPE_CHECKING = False  # as in request.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PRIVATE = 0o700
 

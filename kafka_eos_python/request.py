@@ -8,10 +8,10 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # what `signal` is made of, without its classes
 import os
 import sys
-from collections.abc import Mapping, Sequence
 
 TYPE_CHECKING = False  # typing's takes 10 ms; type checkers know the name
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import TypedDict
 
     class Request(TypedDict):

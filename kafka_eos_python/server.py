@@ -94,7 +94,7 @@ class Server:
     def serve(self, seconds: float) -> Request | None:
         """Do what there is to do, and wait for it for so long: if nobody wants anything then, it was the last time."""
         ready = self.polled.poll(1000 * seconds)
-        for descriptor, _ in ready:
+        for descriptor, _ in ready[:1]:  # what is done for one may give the number of another one away
             if descriptor == self.owner:
                 self.polled.unregister(self.owner)
                 self.ended = True
