@@ -98,7 +98,7 @@ def _producer(partition: TopicPartition, producer_id: int, epoch: int, *, at: in
 
 
 def _query(name: str, batch: int, *, seconds: int, unread: int, held: int) -> QueryStatus:
-    entry = LedgerEntry(query_id="8c1f09aa", batch_id=batch, digest="")
+    entry = LedgerEntry(query_id="8c1f09aa", batch_id=batch, digest="", outputs={name: None})
     at_ms = NOW_MS - seconds * 1_000
     commit = RecordedEntry(
         record=LedgerRecord(offset=batch, timestamp_ms=at_ms, value=b"", producer_id=1, epoch=1), entry=entry

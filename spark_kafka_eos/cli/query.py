@@ -16,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
+from spark_kafka_eos.cli.outputs import output_lines, outputs_json
 from spark_kafka_eos.cli.query_options import (
     BootstrapServers,
     Properties,
@@ -44,6 +45,8 @@ from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Verdict
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
+from spark_kafka_eos.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.operators.outputs import Output, outputs
 from spark_kafka_eos.operators.queries import QueryReader
 from spark_kafka_eos.operators.settle import settle as settle_table
 from spark_kafka_eos.operators.status import Copies, PartitionLag, QueryStatus, RecordedEntry, SourceLag
@@ -54,6 +57,7 @@ from spark_kafka_eos.participants.decide import Finish
 from spark_kafka_eos.participants.diagnosis import TableDiagnosis, diagnose_with_table
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.topics import unknown
 from spark_kafka_eos.spark.checkpoint import next_batch_at
 from spark_kafka_eos.words import duration
 
@@ -61,6 +65,7 @@ query = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="Show what Kafka knows of queries, whether they run or not."
 )
 
+_COMMITS = 20  # that `show` reads: a batch that wrote nothing names no output, those before it do
 _ANSWER_MS = 10_000  # a broker that does not answer must not hide for minutes what the others know
 
 TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The query's kafka.transactional.id.")]
@@ -78,6 +83,7 @@ class _Look:
     queries: Sequence[QueryStatus]
     copies: Copies | None = None
     table: TableDiagnosis | None = None
+    written: Sequence[Output] = ()
 
     @property
     def one(self) -> QueryStatus:
@@ -133,13 +139,14 @@ def show(
     seconds: Watch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a query: its last commit, its ledger, how far it is behind, and who owns the transactional id.
+    """Show a query: its last commit, its ledger, what is open in its outputs, how far it is behind, and who owns the
+    transactional id.
 
     With --table also: what the table that takes part holds, and what the next start will do about it.
     """
     client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
     participant = None if table is None else participant_of(table)
-    with client(ledger_topic and [ledger_topic], only=transactional_id) as reader:
+    with client(ledger_topic and [ledger_topic], only=transactional_id, keep=_COMMITS) as reader:
 
         def of_table() -> TableDiagnosis | None:
             if participant is None:
@@ -168,7 +175,9 @@ def show(
                 copies = reader.copies(transactional_id)
             except AuthorizationFailed:
                 copies = None
-            return _Look(queries=found, copies=copies, now_ms=_now(), table=held)
+            now_ms = _now()
+            written = _written(reader.cluster, found[0].outputs, now_ms)
+            return _Look(queries=found, copies=copies, now_ms=now_ms, table=held, written=written)
 
         watch(look, seconds, view=_show_view, to_json=_show_json, as_json=as_json)
 
@@ -366,6 +375,12 @@ def _client(
     return reader
 
 
+def _written(cluster: Cluster, topics: set[str], now_ms: int) -> list[Output]:
+    lacking = unknown(cluster, topics) if topics else {}
+    found = survey(cluster, partitions_of(cluster, topics - lacking.keys()), now_ms=now_ms)
+    return outputs(topics, found, lacking)
+
+
 def _one(reader: QueryReader, transactional_id: str, **what: bool) -> list[QueryStatus]:
     found = reader.read(**what)
     if not found:
@@ -420,28 +435,34 @@ def _remarks(reader: QueryReader, found: _Look, left: int) -> Iterator[Text]:
         yield Text(f"No query has committed to this cluster{missing}.")
     if left:
         yield Text(f"{left} more groups were not looked into; name further ledger topics with --ledger-topic.")
-    unknown = dict.fromkeys(why for one in found.queries for why in one.unknown)
-    for why in list(unknown)[:3]:
+    reasons = dict.fromkeys(why for one in found.queries for why in one.unknown)
+    for why in list(reasons)[:3]:
         yield Text(f"Unknown lag: {why}.")
-    if len(unknown) > 3:
-        yield Text(f"Unknown lag: {len(unknown) - 3} more reasons; see `kafka-eos query lag ID`.")
+    if len(reasons) > 3:
+        yield Text(f"Unknown lag: {len(reasons) - 3} more reasons; see `kafka-eos query lag ID`.")
 
 
 def _show_view(found: _Look) -> RenderableType:
     one = found.one
-    unknown = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
-    ledger = unknown if found.copies is None else found.copies.agreement
-    return description(one, found.now_ms, ledger=ledger, table=found.table)
+    not_seen = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
+    ledger = not_seen if found.copies is None else found.copies.agreement
+    return description(one, found.now_ms, ledger=ledger, table=found.table, written=found.written)
 
 
 def description(
-    one: QueryStatus, now_ms: int, *, ledger: str = "", table: TableDiagnosis | None = None
+    one: QueryStatus,
+    now_ms: int,
+    *,
+    ledger: str = "",
+    table: TableDiagnosis | None = None,
+    written: Sequence[Output] = (),
 ) -> RenderableType:
     """Everything about a query; `ledger` is how record and pointer agree, if they were compared, `table` what a table
-    that takes part holds, if it was asked.
+    that takes part holds, if it was asked, `written` what is open in its outputs.
     """
     shown = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
-    for name, text in (*_facts(one, now_ms, ledger), *(() if table is None else table_lines(table))):
+    facts = (*_facts(one, now_ms, ledger), *output_lines(written, now_ms))
+    for name, text in (*facts, *(() if table is None else table_lines(table))):
         shown.add_row(name, Text(text))
     partitions = any(source is not None for source in one.sources)
     return Group(shown, *([_lag_view(_Look(queries=[one], now_ms=now_ms))] if partitions else []))
@@ -590,7 +611,8 @@ def _query_json(one: QueryStatus, found: _Look) -> dict[str, Any]:
 
 def _show_json(found: _Look) -> dict[str, Any]:
     table = {} if found.table is None else {"table": table_json(found.table)}
-    return {**_query_json(found.one, found), **_copies_json(found.copies), **table}
+    written = {"outputs": outputs_json(found.written)}
+    return {**_query_json(found.one, found), **written, **_copies_json(found.copies), **table}
 
 
 def _ledger_json(found: _Look) -> dict[str, Any]:

@@ -55,15 +55,18 @@ class Look:
             self._queries.find()
 
     def __call__(self) -> Picture:
-        partitions = partitions_of(self._cluster, self._topics)
         remarks = []
-        too_many = self._topics is None and len(partitions) > MOST_PARTITIONS
-        if too_many:
-            remarks.append(f"of {len(partitions)} partitions, only those of open transactions: see --topic")
-        found = survey(self._cluster, None if too_many else partitions, now_ms=int(time.time() * 1e3))
         try:
             queries = self._queries.read()
         except BrokerError as error:  # not allowed to read a ledger topic, for example
             queries = []
             remarks.append(f"no queries: {error.what}")
+        partitions = partitions_of(self._cluster, self._topics)
+        if self._topics is None and len(partitions) > MOST_PARTITIONS:
+            remarks.append(
+                f"of {len(partitions)} partitions, only those that queries write, and those of open transactions: "
+                "see --topic"
+            )
+            partitions = [tp for tp in partitions if tp.topic in self._queries.outputs]
+        found = survey(self._cluster, partitions, now_ms=int(time.time() * 1e3), open_too=self._topics is None)
         return Picture(survey=found, queries=queries, remarks=tuple(remarks))

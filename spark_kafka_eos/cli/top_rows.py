@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_kafka_eos.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
+from spark_kafka_eos.operators.outputs import outputs
 from spark_kafka_eos.operators.status import QueryStatus
 from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey, open_in
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
@@ -55,9 +56,9 @@ PARTITIONS = Columns(
     numbers=frozenset({"held", "since", "open"}),
 )
 QUERIES = Columns(
-    names=("query", "batch", "committed", "unread", "held", "transaction"),
+    names=("query", "batch", "committed", "unread", "held", "output held", "transaction"),
     sort=3,
-    numbers=frozenset({"batch", "committed", "unread", "held"}),
+    numbers=frozenset({"batch", "committed", "unread", "held", "output held"}),
 )
 
 
@@ -75,7 +76,7 @@ def partition_rows(picture: Picture) -> list[Row]:
 
 def query_rows(picture: Picture) -> list[Row]:
     """The queries that have committed to the cluster."""
-    return [_query_row(each, picture.survey.taken_ms) for each in picture.queries]
+    return [_query_row(each, picture.survey) for each in picture.queries]
 
 
 def chosen(rows: Iterable[Row], *, text: str, column: int, reverse: bool) -> list[Row]:
@@ -147,8 +148,10 @@ def _partition_row(survey: Survey, part: OpenPart) -> Row:
     )
 
 
-def _query_row(query: QueryStatus, now_ms: int) -> Row:
-    committed = None if query.last is None else max(0, now_ms - query.last.record.timestamp_ms)
+def _query_row(query: QueryStatus, survey: Survey) -> Row:
+    committed = None if query.last is None else max(0, survey.taken_ms - query.last.record.timestamp_ms)
+    known = [output.held for output in outputs(query.outputs, survey) if output.held is not None]
+    written = sum(known) if known else None
     batch = None if query.entry is None else query.entry.batch_id
     match query.owner:
         case TransactionFacts(state=state):
@@ -165,7 +168,8 @@ def _query_row(query: QueryStatus, now_ms: int) -> Row:
             "" if committed is None else f"{duration(committed)} ago",
             "unknown" if query.unread is None else str(query.unread),
             "unknown" if query.held is None else str(query.held),
+            "unknown" if written is None else str(written),
             transaction,
         ),
-        values=(query.transactional_id, batch, committed, query.unread, query.held, transaction),
+        values=(query.transactional_id, batch, committed, query.unread, query.held, written, transaction),
     )

@@ -18,6 +18,7 @@ from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.cli.top_rows import MOST_ROWS, Columns, Picture, Row
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.operators.outputs import outputs
 
 SHORTEST_S, LONGEST_S = 0.5, 3600.0
 
@@ -269,9 +270,8 @@ def describe(picture: Picture, table: str, key: str) -> RenderableType:
             *(Text(transaction_tables.abort_command(part)) for part in found if part in survey.hanging),
         )
     if table == "queries":
-        return query.description(
-            next(each for each in picture.queries if each.transactional_id == key), survey.taken_ms
-        )
+        row = next(each for each in picture.queries if each.transactional_id == key)
+        return query.description(row, survey.taken_ms, written=outputs(row.outputs, survey))
     return transaction_tables.description(survey, survey.transactions[key])
 
 

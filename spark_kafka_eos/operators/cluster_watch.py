@@ -14,6 +14,7 @@ from spark_kafka_eos.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.operators.queries import QueryReader
 from spark_kafka_eos.operators.status import QueryStatus
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.topics import unknown
 
 _log = logger(__name__)
 
@@ -40,8 +41,9 @@ class ClusterWatch:
         """The metrics as of now. Raises AuthorizationFailed, UnknownTopic, BrokerError, BrokerUnreachable."""
         queries = self._reader.read(times=True, owners=False)
         ledgers = set(self._ledger_topics) - set(self._reader.missing)
-        outputs = self._cluster.existing({topic for query in queries for topic in query.outputs}, patience_ms=0)
-        topics = {*self._topics, *ledgers, *outputs}
+        outputs = self._reader.outputs
+        there = outputs - unknown(self._cluster, outputs).keys() if outputs else outputs
+        topics = {*self._topics, *ledgers, *there}
         others = partitions_of(self._cluster, topics) if topics else []
         found = survey(
             self._cluster, self._read_by(queries).union(others), now_ms=int(time.time() * 1e3), open_too=True

@@ -56,6 +56,7 @@ class QueryReader:
         if ledger_topics is None and only is not None:
             self._follow(only)
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
+        self.outputs: set[str] = set()  # topics that queries wrote, by the commits of any `read`
 
     @property
     def cluster(self) -> Cluster:
@@ -78,6 +79,7 @@ class QueryReader:
             if records.pending or (records.committed and records.committed[-1].value is not None)
         ]
         statuses = [status for status in statuses if status.commits or status.pending]
+        self.outputs.update(topic for status in statuses for topic in status.outputs)
         if lag:
             statuses = self._with_lag(statuses, times=times)
         return self._with_owners(statuses) if owners else statuses

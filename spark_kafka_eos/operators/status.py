@@ -102,10 +102,10 @@ class QueryStatus:
 
     @property
     def outputs(self) -> set[str]:
-        """The topics that the last commit wrote, and those of a transaction whose outcome is not known yet; none if the
-        ledger does not say.
+        """The topics that the commits in `commits` wrote, and those of a transaction whose outcome is not known yet;
+        none if the ledger does not say.
         """
-        entries = [each.entry for each in (self.last, self.pending) if each is not None]
+        entries = [each.entry for each in (*self.commits, self.pending) if each is not None]
         return {topic for entry in entries if isinstance(entry, LedgerEntry) for topic in entry.outputs}
 
     @property

@@ -1,4 +1,4 @@
-"""Which partitions can be asked now."""
+"""Which topics and partitions can be asked now."""
 
 from __future__ import annotations
 
@@ -20,22 +20,39 @@ def unavailable(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[
     Raises BrokerUnreachable if no broker can be reached.
     """
     wanted = sorted(set(partitions))
-    names = sorted({tp.topic for tp in wanted})
-    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    response = cluster.call_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False), lambda _: ())
-    described = {topic.name: topic for topic in response.topics}
+    described = _described(cluster, {tp.topic for tp in wanted})
     reasons = {tp: _unavailable(described.get(tp.topic), tp) for tp in wanted}
     return {tp: why for tp, why in reasons.items() if why}
 
 
-def _unavailable(topic: Any, tp: TopicPartition) -> str:
+def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
+    """The topics that one broker does not describe now, and why. It waits for nothing.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    wanted = set(topics)
+    described = _described(cluster, wanted)
+    return {name: why for name in sorted(wanted) if (why := _unknown(described.get(name), name))}
+
+
+def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
+    response = cluster.call_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False), lambda _: ())
+    return {topic.name: topic for topic in response.topics}
+
+
+def _unknown(topic: Any, name: str) -> str:
     code = _UNKNOWN_TOPIC if topic is None else topic.error_code
     if code == _UNKNOWN_TOPIC:
-        return f"topic {tp.topic} does not exist"
+        return f"topic {name} does not exist"
     if code == _TOPIC_AUTHORIZATION_FAILED:
-        return f"this principal lacks Describe on Topic {tp.topic}"
-    if code:
-        return f"{name_of(code)} for topic {tp.topic}"
+        return f"this principal lacks Describe on Topic {name}"
+    return f"{name_of(code)} for topic {name}" if code else ""
+
+
+def _unavailable(topic: Any, tp: TopicPartition) -> str:
+    if why := _unknown(topic, tp.topic):
+        return why
     found = next((p for p in topic.partitions if p.partition_index == tp.partition), None)
     if found is None:
         return f"topic {tp.topic} has no partition {tp.partition}"

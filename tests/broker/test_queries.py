@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.files import files_at
 from spark_kafka_eos.cli.main import app
+from spark_kafka_eos.cli.top import Look
+from spark_kafka_eos.cli.top_rows import QUERIES, query_rows
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger.entry import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
@@ -320,6 +322,60 @@ def test_watching_prints_a_line_of_json_each_time_until_it_is_interrupted(copy, 
     assert pauses == [0.5] * 3
 
 
+# -- the topics that a query writes
+
+
+def test_what_is_open_in_an_output_is_shown_with_who_ends_it(kafka, copy, command):
+    query = copy()
+    commit(query, 0, 0, 100)
+    name, target = query.options.transactional_id, str(query.options.topic)
+    assert f"{target}: no transaction is open in 2 partitions" in " ".join(command("show", name).split())
+    holder = transact(kafka.bootstrap, target, [b"y"] * 3, "leave open", transactional_id=f"{target}-open")
+    try:
+        shown = " ".join(command("show", name).split())
+        (found,) = json.loads(command("show", name, "--json"))["outputs"]
+    finally:
+        holder.abort_transaction(30)
+    assert "open transactions hold 3 offsets in 1 of 2 partitions; the oldest, in" in shown
+    assert f"is of {target}-open, since" in shown and "who ends it: its owner" in shown
+    assert (found["topic"], found["partitions"], found["held_offsets"]) == (target, 2, 3)
+    assert [(each["transactional_id"], each["ending"]) for each in found["open"]] == [(f"{target}-open", "ongoing")]
+
+
+def test_a_batch_without_records_does_not_hide_what_is_open_in_the_output(kafka, copy, command):
+    query = copy()
+    commit(query, 0, 0, 100)
+    commit(query, 1, 100, 100)
+    name, target = query.options.transactional_id, str(query.options.topic)
+    assert json.loads(command("show", name, "--json"))["last_commit"]["outputs"] == {}
+    assert f"{target}: no transaction is open" in " ".join(command("show", name).split())
+
+
+def test_an_output_that_was_deleted_is_said_to_be_gone(kafka, copy, command):
+    query = copy()
+    commit(query, 0, 0, 100)
+    kafka.delete_topic(str(query.options.topic))
+    assert f"{query.options.topic} does not exist" in " ".join(command("show", query.options.transactional_id).split())
+
+
+def test_the_live_screen_looks_at_outputs_where_a_cluster_has_too_many_partitions(
+    kafka, cluster, copy, books, monkeypatch
+):
+    query = copy()
+    commit(query, 0, 0, 100)
+    target = str(query.options.topic)
+    monkeypatch.setattr("spark_kafka_eos.cli.top.MOST_PARTITIONS", 0)
+    holder = transact(kafka.bootstrap, target, [b"y"] * 3, "leave open", transactional_id=f"{target}-held")
+    try:
+        picture = Look(cluster, topics=None, ledger_topics=[books])()
+    finally:
+        holder.abort_transaction(30)
+    assert {TopicPartition(target, number) for number in (0, 1)} <= picture.survey.producers.keys()
+    (row,) = query_rows(picture)
+    assert dict(zip(QUERIES.names, row.cells, strict=True))["output held"] == "3"
+    assert "only those that queries write" in picture.remarks[0]
+
+
 # -- what may not be seen
 
 
@@ -358,6 +414,10 @@ def test_what_this_principal_may_not_see_is_unknown_and_the_rest_is_shown(secure
     assert "The pointer is unknown" in shown
     assert "owner unknown: TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in shown
     assert f"lacks Describe on Topic {source}" in shown
+    assert f"output {target}: unknown: this principal lacks Describe on Topic {target}" in shown
+    exporter = ["exporter", "--once", "--bootstrap-servers", kafka.bootstrap_of("SASL_PLAINTEXT")]
+    exported = CliRunner().invoke(app, [*exporter, "--ledger-topic", books, "--properties", str(login)])
+    assert "kafka_eos_cluster_up 1.0" in exported.output, exported.output
 
 
 # -- why it is refused
