@@ -51,13 +51,13 @@ class QueryFigures:
         return any(source.held_by for source in self.sources)
 
     def __str__(self) -> str:
-        """One line of JSON; omits LSO lags of 0."""
+        """One line of JSON, as conf/log-lines.schema.json describes it; omits LSO lags of 0."""
         return json.dumps(
             {
-                "query": self.query_id,
-                "run": self.run_id,
+                "query_id": self.query_id,
+                "run_id": self.run_id,
                 "name": self.name,
-                "batch": self.batch_id,
+                "batch_id": self.batch_id,
                 "sources": [_shown(source) for source in self.sources],
             }
         )
@@ -119,23 +119,23 @@ def _shown(source: SourceFigures) -> dict[str, object]:
         "topics": source.topics,
         "rows": source.rows,
         "offsets": source.offsets,
-        "minOffsetsBehindLatest": min(many) if many else None,
-        "maxOffsetsBehindLatest": max(many) if many else None,
-        "avgOffsetsBehindLatest": sum(many) / len(many) if many else None,
-        "lsoLag": None if source.lso_lag is None else {str(tp): lag for tp, lag in source.lso_lag.items() if lag},
-        "heldBy": [
+        "min_offsets_behind_latest": min(many) if many else None,
+        "max_offsets_behind_latest": max(many) if many else None,
+        "avg_offsets_behind_latest": sum(many) / len(many) if many else None,
+        "lso_lag": None if source.lso_lag is None else {str(tp): lag for tp, lag in source.lso_lag.items() if lag},
+        "held_by": [
             {
                 "partition": str(held.partition),
-                "startOffset": held.start_offset,
-                "transactionalId": held.transactional_id,
-                "producerId": held.producer_id,
+                "start_offset": held.start_offset,
+                "transactional_id": held.transactional_id,
+                "producer_id": held.producer_id,
                 "epoch": held.epoch,
                 "state": held.state,
-                "openMs": held.open_ms,
+                "open_ms": held.open_ms,
             }
             for held in source.held_by
         ],
-        "bytesRead": source.bytes_read,
-        "rowsAborted": source.rows_aborted,
+        "bytes_read": source.bytes_read,
+        "rows_aborted": source.rows_aborted,
         "complete": source.complete,
     }

@@ -153,7 +153,7 @@ def test_the_progress_listener_says_what_the_encode_tasks_have_read(
         listener.close()
     lines = [record.message for record in caplog.records if record.name == "spark_kafka_eos.spark.progress"]
     [figures] = json.loads(lines[0])["sources"]
-    assert figures["bytesRead"] > PARTITIONS * EACH
+    assert figures["bytes_read"] > PARTITIONS * EACH
     assert figures["rows"] < EACH, "the ranges"
 
 

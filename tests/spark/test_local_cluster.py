@@ -71,8 +71,8 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
     assert len(identities) == 2, "one producer id and epoch per micro-batch"
     assert all(partitions == set(range(PARTITIONS)) for partitions in identities.values()), "shared by all partitions"
     [told] = json.loads((tmp_path / "figures.json").read_text())["sources"]
-    assert (told["rows"], told["rowsAborted"], told["complete"]) == (RECORDS // 2, 0, True), "by both executors"
-    assert told["bytesRead"] > RECORDS
+    assert (told["rows"], told["rows_aborted"], told["complete"]) == (RECORDS // 2, 0, True), "by both executors"
+    assert told["bytes_read"] > RECORDS
 
 
 def test_a_batch_write_needs_no_shared_disk_unless_its_tasks_are_large(

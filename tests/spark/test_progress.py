@@ -99,12 +99,12 @@ def test_a_line_per_batch_says_what_was_read_and_what_was_aborted(spark, bootstr
         until(lambda: len(caplog.records) == 2)
     assert batches == {0: list(range(20)), 1: list(range(20, 25))}
     lines = [json.loads(message) for message in caplog.messages]
-    assert [(line["query"], line["batch"]) for line in lines] == [(str(query.id), 0), (str(query.id), 1)]
+    assert [(line["query_id"], line["batch_id"]) for line in lines] == [(str(query.id), 0), (str(query.id), 1)]
     [first], [second] = (line["sources"] for line in lines)
-    assert (first["topics"], first["rows"], first["rowsAborted"]) == ([name], 20, 7)
-    assert first["bytesRead"] > 20 + 7
-    assert (first["maxOffsetsBehindLatest"], first["lsoLag"], first["heldBy"]) == (0, {}, [])
-    assert (second["rows"], second["offsets"], second["rowsAborted"], second["complete"]) == (5, 5, 0, True)
+    assert (first["topics"], first["rows"], first["rows_aborted"]) == ([name], 20, 7)
+    assert first["bytes_read"] > 20 + 7
+    assert (first["max_offsets_behind_latest"], first["lso_lag"], first["held_by"]) == (0, {}, [])
+    assert (second["rows"], second["offsets"], second["rows_aborted"], second["complete"]) == (5, 5, 0, True)
     assert listener.last(query.id).sources[0].lso_lag == {TopicPartition(name, 0): 0, TopicPartition(name, 1): 0}
 
 

@@ -75,32 +75,32 @@ def test_the_line_is_json_and_names_what_holds_the_query():
     line = str(batch)
     assert "\n" not in line
     assert json.loads(line) == {
-        "query": "q",
-        "run": "r",
+        "query_id": "q",
+        "run_id": "r",
         "name": "copy",
-        "batch": 3,
+        "batch_id": 3,
         "sources": [
             {
                 "topics": ["t"],
                 "rows": 7,
                 "offsets": 14,
-                "minOffsetsBehindLatest": 0,
-                "maxOffsetsBehindLatest": 2,
-                "avgOffsetsBehindLatest": 1.0,
-                "lsoLag": {"t-1": 5},
-                "heldBy": [
+                "min_offsets_behind_latest": 0,
+                "max_offsets_behind_latest": 2,
+                "avg_offsets_behind_latest": 1.0,
+                "lso_lag": {"t-1": 5},
+                "held_by": [
                     {
                         "partition": "t-1",
-                        "startOffset": 4,
-                        "transactionalId": "stuck",
-                        "producerId": 9,
+                        "start_offset": 4,
+                        "transactional_id": "stuck",
+                        "producer_id": 9,
                         "epoch": 2,
                         "state": "Ongoing",
-                        "openMs": 12000,
+                        "open_ms": 12000,
                     }
                 ],
-                "bytesRead": 200,
-                "rowsAborted": 3,
+                "bytes_read": 200,
+                "rows_aborted": 3,
                 "complete": True,
             }
         ],
@@ -110,4 +110,4 @@ def test_the_line_is_json_and_names_what_holds_the_query():
 def test_what_could_not_be_asked_is_null_in_the_line():
     unknown = figures(one(None, {"t": {"0": 1}}), None, (), [])
     (shown,) = json.loads(str(QueryFigures(query_id="q", run_id="r", sources=(unknown,))))["sources"]
-    assert [shown[name] for name in ("lsoLag", "minOffsetsBehindLatest", "bytesRead")] == [None, None, None]
+    assert [shown[name] for name in ("lso_lag", "min_offsets_behind_latest", "bytes_read")] == [None, None, None]

@@ -113,7 +113,7 @@ IDLE = QueryIdleEvent(id=QUERY, runId=RUN, timestamp="2026-01-01T00:00:00.000Z")
 def test_each_batch_is_a_line_and_the_last_figures(listener, caplog):
     with caplog.at_level(logging.INFO):
         listener.onQueryProgress(batch(3))
-    assert json.loads(caplog.messages[-1])["batch"] == 3
+    assert json.loads(caplog.messages[-1])["batch_id"] == 3
     figures = listener.last(QUERY)
     assert figures == listener.last(str(QUERY))
     assert (figures.name, figures.batch_id, figures.sources[0].rows, figures.held) == ("copy", 3, 4, False)
@@ -144,7 +144,7 @@ def test_a_transaction_is_looked_for_when_its_hold_has_lasted_and_no_more_often(
     figures = listener.last(QUERY)
     assert (figures.batch_id, figures.sources[0].held_by, figures.sources[0].lso_lag) == (None, (HELD,), {T0: 5})
     assert caplog.records[-1].levelno == logging.WARNING
-    assert '"transactionalId": "stuck"' in caplog.messages[-1]
+    assert '"transactional_id": "stuck"' in caplog.messages[-1]
     kafka.answers["marks"] = STABLE
     now.seconds += 5.0
     listener.onQueryIdle(IDLE)
