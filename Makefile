@@ -94,7 +94,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 
 $(READY): requirements-dev.txt pyproject.toml .ci/prerequisites.sh
 	python=$$(.ci/prerequisites.sh) && "$$python" -m venv $(VENV)
-	$(BIN)/$(INSTALL) --require-hashes --requirement requirements-dev.txt
+	$(BIN)/python .ci/install.py requirements-dev.txt
 	$(BIN)/$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 

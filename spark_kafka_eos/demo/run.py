@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,7 @@ _SPARK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # saves a third of the CPU if a driver runs a minute
 }
 _CLUSTER = "local-cluster[2,1,1024]"  # executors, cores per executor, MiB per executor
-_TIMEOUT = 300.0  # seconds for a driver to reach its failpoint or the end, on a slow machine
+_PATIENCE = 300.0  # seconds without any progress, however slow the machine is
 
 
 def run(
@@ -74,7 +74,7 @@ def run(
     `with_table`: the job also writes to a table in SQLite, in the same batches.
     """
     folder = Path(tempfile.mkdtemp(prefix="kafka-eos-demo-"))
-    with Screen(console) as screen, EmbeddedKafka(kafka_version) as kafka:
+    with Screen(console) as screen, _broker(kafka_version, screen) as kafka:
         screen.say(f"Apache Kafka {kafka_version} runs at {kafka.bootstrap}")
         kafka.create_topic(INPUT, partitions=4)
         kafka.create_topic(OUTPUT, partitions=3)
@@ -115,6 +115,7 @@ class Demo:
 
     def play(self) -> list[Figure]:
         """Send the input, run the job and kill it as planned, and compare the output with the data set."""
+        self.screen.doing("reading the data set and sending it to Kafka")
         flights = read_flights(self.plan.month)
         expected = late_flights(flights, read_airlines())
         self.screen.expect_flights(len(flights))
@@ -128,6 +129,7 @@ class Demo:
         self.screen.say(f"{sent.committed:,} departures sent, and {sent.aborted:,} copies in aborted transactions")
         self._drive()
         self.screen.say("reading the output with librdkafka's consumer")
+        self.screen.doing("comparing the output with the data set")
         return figures(
             flights=len(flights),
             late=len(expected),
@@ -166,16 +168,20 @@ class Demo:
                 if life.driver is not None:
                     self._kill_driver(driver, life.driver, dying / "reached")
                 else:
-                    driver.wait(meanwhile=self._look, timeout=_TIMEOUT)
+                    driver.wait(meanwhile=self._look, timeout=_PATIENCE, progress=lambda: self._doing(driver))
+
+    def _await(self, driver: Driver, reached: Path) -> None:
+        """Return when a process of the driver is where it is to be killed."""
+        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_PATIENCE, progress=lambda: self._doing(driver))
 
     def _kill_executor(self, driver: Driver, kill: Kill, reached: Path) -> None:
-        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_TIMEOUT)
+        self._await(driver, reached)
         evidence = self._evidence(kill)  # before the kill: the driver aborts soon after
         processes = driver.kill_executor(int(reached.read_text()))
         self.screen.killed(f"SIGKILL to the {processes} processes of an executor {evidence}")
 
     def _kill_driver(self, driver: Driver, kill: Kill, reached: Path) -> None:
-        driver.wait_until(reached.exists, meanwhile=self._look, timeout=_TIMEOUT)
+        self._await(driver, reached)
         processes = driver.kill()
         self.screen.killed(f"SIGKILL to {processes} processes {self._evidence(kill)}")
 
@@ -202,6 +208,18 @@ class Demo:
 
     def _look(self) -> None:
         self.screen.committed(committed_batches(self._checkpoint))
+
+    def _doing(self, driver: Driver) -> str:
+        """Show what the driver does now, and return it."""
+        batch = batch_in_flight(self._checkpoint)
+        if not driver.at_work:
+            doing = "Spark starts its JVM and its first Python process"
+        elif batch is None:
+            doing = f"Spark plans batch {committed_batches(self._checkpoint)}"
+        else:
+            doing = f"the job computes and writes batch {batch}"
+        self.screen.doing(doing)
+        return doing
 
     def _evidence(self, kill: Kill) -> str:
         """What shows that the process was killed during the batch: checkpoint, ledger and Kafka's log."""
@@ -250,6 +268,13 @@ class Demo:
         with closing(sqlite3.connect(self._database)) as database:
             rows = [row for (row,) in database.execute("SELECT value FROM late_flights")]
         return compare_table(rows, (bytes(message.value() or b"").decode() for message in topic))
+
+
+@contextmanager
+def _broker(version: str, screen: Screen) -> Iterator[EmbeddedKafka]:
+    screen.doing(f"Apache Kafka {version} starts; the first time it is downloaded before")
+    with EmbeddedKafka(version, start_timeout=_PATIENCE) as kafka:
+        yield kafka
 
 
 def _made(folder: Path) -> Path:

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from spark_kafka_eos.demo.check import Figure
 
 _STEPS = 5  # lines per bar if the output is not a terminal
+_SILENT_SECONDS = 15.0  # the longest time without a line if the output is not a terminal
+
+
+class _Bars(Progress):
+    """The bars, and below them a line that says what is being done."""
+
+    doing = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        if self.doing:
+            yield Text(f"now: {self.doing}", "dim")
 
 
 class Screen:
-    """A context manager that shows the demo's progress; counts only increase."""
+    """A context manager that shows the demo's progress; counts only increase. `clock` returns seconds."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._progress = Progress(
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._progress = _Bars(
             TextColumn("{task.description:<18}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -32,7 +45,7 @@ class Screen:
         self._bars: dict[str, TaskID] = {}
         self._lines: dict[str, int] = {}
         self._kills = 0
-        self._started = time.monotonic()
+        self._started = self._said = self._since = clock()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -45,9 +58,16 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a line with the seconds since the start."""
-        self._console.print(
-            f"[dim]{time.monotonic() - self._started:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True
-        )
+        self._said = self._clock()
+        self._console.print(f"[dim]{self._said - self._started:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
+
+    def doing(self, text: str) -> None:
+        """Show what is being done: on a terminal below the bars, otherwise in a line if there was none for a while."""
+        now = self._clock()
+        if text != self._progress.doing:
+            self._progress.doing, self._since = text, now
+        if not self._console.is_terminal and now - self._said >= _SILENT_SECONDS:
+            self.say(f"{text} (for {now - self._since:.0f} s)")
 
     def killed(self, text: str) -> None:
         self._kills += 1

@@ -4,6 +4,7 @@
     jars digests repository java     download its jars and check them, find Java
     proxy proxy_rules proxy_frames   inject faults into selected requests
     driver supervised                processes that can be killed
+    patience log_causes              when to give one up, and what its log says of the cause
     registry                         a schema registry, in memory
     topic_reader read_offsets        what librdkafka sees
 

@@ -5,12 +5,11 @@ checkpoint.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,17 +20,16 @@ import psutil
 
 from kafka_eos_python import beside
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.log_causes import causes
+from spark_kafka_eos.testing.patience import Patience
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
-
-# The cause of a failure is far from the end of a Spark log.
-_ROUTINE = re.compile(r"^\d\S* \S+ (INFO|WARN) |^\s+at |^\s*\.\.\. \d+ more")
-_CAUSE = re.compile(r"Error|Exception|errors\.")
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
 
 _WORKERS = "pyspark.daemon"  # the module that forks workers
 
 _POLL_SECONDS = 0.1  # between two checks of files that the driver writes
+_PROGRESS_SECONDS = 1.0  # between two looks at all of its processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,37 +87,61 @@ class Driver:
         """Whether the driver or an executor has Python workers yet."""
         return any(_runs(process, _WORKERS) for process in _tree(self.pid))
 
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of the process tree as it is now; that of processes that have ended is lost, or their parent's."""
+        return sum(map(_cpu_seconds, _tree(self.pid)))
+
     def wait_until(
-        self, condition: Callable[[], bool], *, meanwhile: Callable[[], None] = _nothing, timeout: float
+        self,
+        condition: Callable[[], bool],
+        *,
+        meanwhile: Callable[[], None] = _nothing,
+        timeout: float,
+        progress: Callable[[], Hashable] | None = None,
     ) -> None:
         """Return when `condition` holds; until then, call `meanwhile` regularly.
 
-        Raises ToolFailed if the driver ends first, or after `timeout` seconds.
+        Raises ToolFailed if the driver ends first, or after `timeout` seconds: with `progress`, after as long without
+        another result of it, in which the processes take hardly any CPU time either.
         """
-        for ended in self._polls(meanwhile, timeout):
+        for ended in self._polls(meanwhile, timeout, progress):
             if condition():
                 return
             if ended:
                 raise self._failure(f"the driver ended by itself with exit code {self._process.returncode}")
 
-    def wait(self, *, meanwhile: Callable[[], None] = _nothing, timeout: float) -> None:
-        """Return when the driver has ended with exit code 0. Raises ToolFailed for another code or after `timeout`
-        seconds.
+    def wait(
+        self,
+        *,
+        meanwhile: Callable[[], None] = _nothing,
+        timeout: float,
+        progress: Callable[[], Hashable] | None = None,
+    ) -> None:
+        """Return when the driver has ended with exit code 0. Raises ToolFailed for another code, and as `wait_until`
+        does.
         """
-        for ended in self._polls(meanwhile, timeout):
+        for ended in self._polls(meanwhile, timeout, progress):
             if ended and self._process.returncode == 0:
                 return
             if ended:
                 raise self._failure(f"the driver ended with exit code {self._process.returncode}")
 
-    def _polls(self, meanwhile: Callable[[], None], timeout: float) -> Iterator[bool]:
-        """Yield regularly whether the driver has ended. Raises ToolFailed after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
+    def _polls(
+        self, meanwhile: Callable[[], None], timeout: float, progress: Callable[[], Hashable] | None
+    ) -> Iterator[bool]:
+        """Yield regularly whether the driver has ended. Raises ToolFailed."""
+        patience = Patience(timeout, now=time.monotonic())
+        state, worked, looked = None, 0.0, -_PROGRESS_SECONDS
+        while not patience.ends(state, worked, now=time.monotonic()):
+            if progress is not None and time.monotonic() - looked >= _PROGRESS_SECONDS:
+                state, worked, looked = progress(), self.cpu_seconds, time.monotonic()
             ended = self._ended(_POLL_SECONDS)
             meanwhile()
             yield ended
-        raise self._failure(f"the driver was not done within {timeout:g} s")
+        if progress is None:
+            raise self._failure(f"the driver was not done within {timeout:g} s")
+        raise self._failure(f"the driver made no progress for {timeout:g} s; it may still wait for something")
 
     def kill(self) -> int:
         """Send SIGKILL to the whole process tree (JVM, Python driver, workers, a local cluster's executors), the JVM
@@ -175,9 +197,8 @@ class Driver:
         return True
 
     def _failure(self, what: str) -> ToolFailed:
-        lines = [line for line in self._log.read_text(errors="replace").splitlines() if not _ROUTINE.search(line)]
-        causes = [line for line in lines if _CAUSE.search(line)] or lines
-        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *causes[-10:]]))
+        found = causes(self._log.read_text(errors="replace").splitlines())
+        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *found]))
 
 
 def committed_batches(checkpoint: Path) -> int:
@@ -242,6 +263,14 @@ def _tree(root: int) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def _children(root: int) -> list[psutil.Process]:

@@ -165,6 +165,27 @@ def test_a_driver_that_takes_too_long_is_given_up(start: Start) -> None:
     assert not psutil.pid_exists(driver.pid)
 
 
+def test_a_driver_that_makes_no_progress_is_given_up_and_one_that_makes_some_is_not(start: Start) -> None:
+    steps = iter(range(3))
+    looks: list[object] = []
+
+    def progress() -> object:
+        looks.append(next(steps, "none"))
+        return looks[-1]
+
+    with (
+        start("import signal; signal.pause()") as driver,
+        pytest.raises(ToolFailed, match=r"made no progress for 1\.5 s; it may still wait"),
+    ):
+        driver.wait(timeout=1.5, progress=progress)
+    assert looks[:4] == [0, 1, 2, "none"], "it was given up although it went on"
+
+
+def test_a_driver_that_computes_is_at_work_whatever_its_checkpoint_says(start: Start) -> None:
+    with start("while True: pass") as driver:
+        driver.wait_until(lambda: driver.cpu_seconds > 0.2, timeout=60)
+
+
 def test_the_environment_reaches_the_driver(start: Start, tmp_path: Path) -> None:
     kill = Kill(point="half appended", batch=3)
     code = "import os; assert os.environ['KAFKA_EOS_FAILPOINT'] == 'half appended@3'"
