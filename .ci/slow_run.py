@@ -85,6 +85,8 @@ PARTS = {
         "tests/spark/test_migrating_checkpoint.py",
         "tests/spark/test_rollback.py",
     ],
+    "pages": ["tests/broker/test_page_commands.py", "tests/spark/test_page_programs.py"],
+    "site": ["tests/unit/documentation/test_site_in_a_browser.py"],
     "readers": ["tests/broker/test_random_workload.py", "tests/broker/test_slow_links.py"],
     "registry": ["tests/unit/registry/test_fuzzed_schemas.py"],
     "clusters": [

@@ -2,12 +2,16 @@
 
 The pages' convention: python blocks of a page share a namespace; `localhost:9092` stands for the broker and `/tmp/` for
 a folder of the test's own; an expression followed by `# -> value`, on one line, is compared with that value.
+
+Commands (`sh`) and programs (`python`) are run by tests, unless a comment before them says by which one else they are,
+or why they are not: `<!-- run by tests/… -->`, `<!-- not run: … -->`. Parts of programs (`py`) have such a comment.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +20,60 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PERFORMANCE.md"))]
 )
+# The topics that the examples of a page need. Each page is run to its end, in one session and as a program.
+EXAMPLES = {
+    "docs/index.md": ["visits", "visits-copy"],
+    "docs/source.md": ["clicks", "clicks-copy"],
+    "docs/sink.md": ["payments", "payments-copy", "payments-loaded", "payments-marked", "payments-relaxed"],
+    "docs/foreachbatch.md": ["sensors", "sensors-loud", "sensors-even", "sensors-odd", "sensors-remote"],
+    "docs/tables.md": ["bookings", "bookings-seen"],
+    "docs/arrow.md": ["readings", "readings-loud", "readings-copy"],
+    "docs/dead-letters.md": ["orders-in", "orders-amounts", "orders-dead"],
+    "docs/tracing.md": ["parcels", "parcels-copy"],
+    "docs/clusters.md": ["trades", "trades-mirror"],
+    "docs/kafka-checkpoint.md": ["tickets", "tickets-copy"],
+    "docs/monitoring.md": ["watched", "watched-copy"],
+    "docs/chaos.md": ["survived"],
+    "docs/deploying.md": [],
+}
+# Pages whose programs need more than topics, and the tests that have it.
+RUN_BY = {
+    "README.md": "tests/spark/test_readme.py",
+    "docs/errors.md": "tests/unit/documentation/test_reference_pages.py",
+    "docs/pipelines.md": "tests/spark/test_pipelines.py",
+    "docs/schemas.md": "tests/spark/test_schemas.py",
+    "docs/simulation.md": "tests/unit/lab/simulation/test_documentation.py",
+    "docs/table-streams.md": "tests/spark/test_table_streams.py",
+    "docs/verify.md": "tests/spark/test_readme.py",
+}
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?:<!-- (?P<note>[^\n]*) -->\n\n *)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(?P<indent>\s*)(?P<expression>\S.*?)\s+# -> (?P<value>.+)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page; `note` is the comment before it, "" if there is none."""
+
+    page: str
+    number: int
+    language: str
+    text: str
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.page}, block {self.number}"
+
+
+def blocks(page: Path) -> list[Block]:
+    """The page's fenced blocks, in their order, each without its indentation."""
+    name = str(page.relative_to(ROOT))
+    return [
+        Block(name, number, found["language"], textwrap.dedent(found["text"]), found["note"] or "")
+        for number, found in enumerate(_FENCE.finditer(page.read_text()), start=1)
+    ]
 
 
 def run(
@@ -30,12 +86,12 @@ def run(
 ) -> int:
     """Run the page's blocks, `between` after each; how many there were. `names` are there from the beginning."""
     namespace: dict[str, object] = {**names, "check": check}
-    blocks = python_blocks(ROOT / page)
-    for number, block in enumerate(blocks, start=1):
+    programs = python_blocks(ROOT / page)
+    for number, block in enumerate(programs, start=1):
         code = block.replace("localhost:9092", bootstrap).replace("/tmp/", f"{folder}/")
         exec(compile(compare(code), f"{page}, block {number}", "exec"), namespace)
         between()
-    return len(blocks)
+    return len(programs)
 
 
 def python_blocks(page: Path) -> list[str]:

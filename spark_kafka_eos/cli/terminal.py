@@ -16,6 +16,8 @@ from rich.segment import Segment
 
 from spark_kafka_eos.words import printable
 
+_WIDE = 140  # columns
+
 
 class Text(rich.text.Text):
     """Text of printable characters, so that tables measure what they show."""
@@ -25,7 +27,14 @@ class Text(rich.text.Text):
 
 
 class Console(rich.console.Console):
-    """A console that shows printable characters only, whatever it is given to print."""
+    """A console that shows printable characters only, whatever it is given to print. Where there is no terminal, as in
+    a log, lines are longer than rich's 80 columns, unless the variable COLUMNS says how long.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if not (self.is_terminal or "width" in given or "COLUMNS" in self._environ):
+            self.width = _WIDE
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -39,7 +39,9 @@ _PAGE = """<!doctype html>
 :root {{ color-scheme: light dark; }}
 body {{ font: 15px system-ui, sans-serif; margin: 2rem auto; max-width: 1040px; padding: 0 1rem; }}
 @media (prefers-color-scheme: dark) {{ body {{ background: #0d1117; color: #f0f6fc; }} }}
-svg {{ width: 100%; height: auto; }}
+h1 {{ overflow-wrap: break-word; }}
+.timeline {{ overflow-x: auto; }}
+svg {{ width: 100%; min-width: 720px; height: auto; }}
 </style></head><body><h1>{title}</h1>
 {pictures}
 </body></html>
@@ -48,7 +50,8 @@ svg {{ width: 100%; height: auto; }}
 
 def html(title: str, pictures: Iterable[str]) -> str:
     """A page with these pictures (`svg`)."""
-    return _PAGE.format(title=_escaped(title), pictures="\n".join(pictures))
+    shown = "\n".join(f'<div class="timeline">\n{picture}</div>' for picture in pictures)
+    return _PAGE.format(title=_escaped(title), pictures=shown)
 
 
 def _escaped(text: str) -> str:

@@ -4,16 +4,21 @@ The ZIP has no bytecode, so each Python process of Spark compiles PySpark. In it
 beside it, with what the ZIP has, its bytecode, and the ZIP itself. A file cannot be replaced by a folder in one step,
 but by a link, and the link by a file: at any time, also after a crash, there is either the ZIP or all of the folder.
 
+One process at a time works there. What one that was killed has left is removed by the next.
+
 A process that has the ZIP open cannot import more from it afterwards. And YARN uploads this file: it needs the ZIP.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from stat import S_IMODE
 
@@ -41,8 +46,38 @@ def unpack(archive: Path, python: str) -> Path:
 
     Raises ToolFailed, and everything is as it was.
     """
-    if not can_be_unpacked(archive):
-        raise ToolFailed(f"{archive} is not a ZIP without bytecode: there is nothing to unpack")
+    with _alone(archive):
+        if not can_be_unpacked(archive):
+            raise ToolFailed(f"{archive} is not a ZIP without bytecode: there is nothing to unpack")
+        return _unpack(archive, python)
+
+
+@contextlib.contextmanager
+def _alone(archive: Path) -> Iterator[None]:
+    """Only one process at a time; it removes first what one before has left. The lock ends with the process."""
+    try:
+        opened = os.open(archive.parent, os.O_RDONLY)
+    except OSError as error:
+        raise _failed(archive, error) from error
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ToolFailed(
+                f"another 'kafka-eos doctor' works on {archive}; nothing was changed", action="Wait until it has ended."
+            ) from error
+        # Without the archive, the ZIP in such a folder may be the only one.
+        for left in archive.parent.glob(f"{_PREFIX}*") if archive.exists() else ():
+            if left.is_symlink():
+                left.unlink(missing_ok=True)
+            elif not _leads_to(archive, left):
+                shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _unpack(archive: Path, python: str) -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=archive.parent))
     except OSError as error:
@@ -117,14 +152,15 @@ def unpacked(archive: Path) -> Path | None:
 
 def pack(archive: Path) -> None:
     """Put the ZIP back, and remove the folder. Raises ToolFailed if `unpack` did not make it."""
-    folder = unpacked(archive)
-    if folder is None:
-        raise ToolFailed(f"{archive} was not unpacked by 'kafka-eos doctor --fix'; nothing was changed")
-    try:
-        (folder / _PACKED).replace(archive)
-    except OSError as error:
-        raise _failed(archive, error) from error
-    shutil.rmtree(folder, ignore_errors=True)  # nothing leads to it any more
+    with _alone(archive):
+        folder = unpacked(archive)
+        if folder is None:
+            raise ToolFailed(f"{archive} was not unpacked by 'kafka-eos doctor --fix'; nothing was changed")
+        try:
+            (folder / _PACKED).replace(archive)
+        except OSError as error:
+            raise _failed(archive, error) from error
+        shutil.rmtree(folder, ignore_errors=True)  # nothing leads to it any more
 
 
 def _failed(archive: Path, error: Exception) -> ToolFailed:

@@ -18,6 +18,7 @@ from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.cli.top_rows import Picture
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.operators.outputs import outputs
 from spark_kafka_eos.operators.status import QueryStatus
 from spark_kafka_eos.operators.survey import Survey
 from spark_kafka_eos.protocol.facts import TransactionFacts
@@ -54,9 +55,10 @@ def shown(*renderables):
         lambda: transaction_tables.description(SURVEY, FACTS),
         lambda: list_table([QUERY], 1_000),
         lambda: description(QUERY, 1_000),
+        lambda: description(QUERY, 1_000, written=outputs([EVIL], Survey(taken_ms=1_000), {EVIL: f"no topic {EVIL}"})),
         lambda: f"id {EVIL[2:]}",  # not even as plain text
     ],
-    ids=["transactions", "a transaction", "queries", "a query", "text"],
+    ids=["transactions", "a transaction", "queries", "a query", "its outputs", "text"],
 )
 def test_no_escape_sequence_of_a_name_is_printed(view):
     said = shown(view())
@@ -86,6 +88,16 @@ def test_the_live_screen_shows_no_escape_sequence_either():
                 assert SEEN in shown(top_screen.describe(picture, name, EVIL))
 
     asyncio.run(look())
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 140), ("60", 60)])
+def test_where_there_is_no_terminal_lines_are_as_long_as_a_log_takes_or_as_the_variable_says(
+    monkeypatch, columns, width
+):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert Console(file=io.StringIO()).width == width
 
 
 def test_a_table_measures_what_it_shows():

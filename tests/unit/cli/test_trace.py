@@ -138,3 +138,12 @@ def test_the_phases_of_a_trigger_follow_each_other_and_the_trigger_is_the_first(
         ("latestOffset", -100, 7),
         ("addBatch", -93, 100),
     ]
+
+
+def test_a_name_with_control_characters_is_text_in_a_picture_that_can_be_read():
+    evil = "id\x1b[2K\x07\u202e</text><script>alert(1)</script>"
+    drawn = svg(report(requests=(request(evil, 1.0, evil, about=evil),)))
+    assert "script" not in {element.tag.rpartition("}")[2] for element in ET.fromstring(drawn).iter()}
+    page = html(f"Last batches of {evil}", [drawn])
+    assert "\x1b" not in page and "\u202e" not in page and "<script" not in page
+    assert "id�[2K��&lt;/text&gt;" in page

@@ -119,9 +119,35 @@ def test_what_a_killed_run_left_neither_leads_anywhere_nor_stops_the_next_one(ar
     assert done.returncode == -signal.SIGKILL
     assert zipfile.is_zipfile(archive)
     assert unpacked(archive) is None
+    assert len(list(archive.parent.iterdir())) == 2, "the killed one has left a folder"
     folder = unpack(archive, sys.executable)
+    assert {path.name for path in archive.parent.iterdir()} == {archive.name, folder.name}
     pack(archive)
-    assert not folder.exists()
+    assert list(archive.parent.iterdir()) == [archive]
+
+
+def test_the_only_copy_of_a_zip_is_not_taken_for_what_a_killed_run_has_left(archive):
+    folder = unpack(archive, sys.executable)
+    archive.unlink()
+    with pytest.raises(ToolFailed):
+        unpack(archive, sys.executable)
+    assert zipfile.is_zipfile(folder / "packed.zip")
+
+
+def test_two_at_the_same_time_do_not_disturb_each_other(archive, monkeypatch):
+    said: list[str] = []
+    fill = module._fill
+
+    def meanwhile(folder: Path, archive: Path, python: str) -> None:
+        with pytest.raises(ToolFailed, match="another 'kafka-eos doctor' works on") as caught:
+            unpack(archive, sys.executable)
+        said.append(caught.value.action)
+        fill(folder, archive, python)
+
+    monkeypatch.setattr(module, "_fill", meanwhile)
+    folder = unpack(archive, sys.executable)
+    assert said == ["Wait until it has ended."]
+    assert unpacked(archive) == folder
 
 
 def test_a_folder_that_cannot_be_written_is_told_with_the_way_that_needs_no_change(tmp_path, monkeypatch):
