@@ -36,7 +36,9 @@ assert "site-packages" in spark_kafka_eos.__file__, spark_kafka_eos.__file__
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return wheel_environment(tmp_path_factory.mktemp("wheel") / "environment")
+    folder = tmp_path_factory.mktemp("wheel") / "environment"
+    # Spark gives a Python process ten seconds to start, and compiling PySpark takes that on a machine under load.
+    return wheel_environment(folder) | {"PYSPARK_PYTHON": str(folder / "bin" / "kafka-eos-python")}
 
 
 def run(program: str, folder: Path, environment: dict[str, str]) -> None:
