@@ -77,8 +77,10 @@ class KafkaEosError(Exception):
         return self._joined("")
 
     def _joined(self, commit_note: str) -> str:
-        parts = (f"{self.what}.", commit_note, self.action, f"More: {self.runbook}")
-        return " ".join(part for part in parts if part)
+        """In one paragraph, or in lines if `action` has several."""
+        said = " ".join(part for part in (f"{self.what}.", commit_note) if part)
+        parts = (said, self.action, f"More: {self.runbook}")
+        return ("\n" if "\n" in self.action else " ").join(part for part in parts if part)
 
     @property
     def runbook(self) -> str:

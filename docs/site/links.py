@@ -1,6 +1,6 @@
 """MkDocs hook: the pages at the repository's root join the site, and links that are right on GitHub are right there.
 
-A link that leads out of docs/ to another file of the repository becomes plain text: the site does not hold that file.
+A link to a file of the repository that the site does not hold becomes plain text.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ROOT_PAGES = {
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^][]*(?:\[[^][]*\][^][]*)*)\]\((?P<target>(?!https?:|#)[^)\s]+)\)")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 _ASIDE = "\0"
+_LEFT_OUT = (".json", ".py")  # `exclude_docs` of mkdocs.yml
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -49,7 +50,7 @@ def _rewrite(link: re.Match[str], folder: str) -> str:
     inside = posixpath.normpath(posixpath.join(folder, path))
     if inside in ROOT_PAGES:
         target = ROOT_PAGES[inside]
-    elif inside.startswith("docs/") and (ROOT / inside).is_file():
+    elif inside.startswith("docs/") and (ROOT / inside).is_file() and not inside.endswith(_LEFT_OUT):
         target = inside.removeprefix("docs/")
     elif (ROOT / inside).exists():
         return link["text"]

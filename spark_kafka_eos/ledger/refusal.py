@@ -5,6 +5,7 @@ One function for each finding; `ledger.verdicts` decides which one applies.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.words import some
+
+_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 
 Resolution = Literal["write", "skip", "skip-to", "take-group"]
 
@@ -41,30 +44,43 @@ class Refuse:
 
     @property
     def remedy(self) -> str:
-        """`action`, and the choices."""
-        if not self.resolutions:
-            return self.action
-        words = "; ".join(f"resolve='{word}' {effect}" for word, effect in self.choices.items())
-        return (
-            f"{self.action} To keep this checkpoint and its state, choose what you know to be correct with the sink's "
-            f"option `resolve`: {words}."
-        ).lstrip()
+        """`action` and the choices, one a line."""
+        lines = [f"- {sentence}" for sentence in _SENTENCE.split(self.action) if sentence]
+        if self.resolutions:
+            lines.append(
+                "- To keep this checkpoint and its state, choose what you know to be correct with the sink's option "
+                "`resolve`:"
+            )
+            lines += [f"  resolve='{word}' {effect}." for word, effect in self.choices.items()]
+        return "\n".join(lines)
+
+
+def owner_command(options: SinkOptions) -> str:
+    """The command that shows who owns this query's transactional.id, and when it committed last; complete as
+    `diagnosis_command` is.
+    """
+    return shlex.join(["kafka-eos", "query", "show", options.transactional_id, *_connection(options)])
 
 
 def diagnosis_command(options: SinkOptions) -> str:
     """The command that shows both sides of a refusal of this query; complete, except for the properties of a secured
     cluster, whose file only the operator knows.
     """
-    words = ["kafka-eos", "query", "resolve", options.transactional_id, "--bootstrap-servers", options.client.servers]
-    if options.client.security.protocol != "PLAINTEXT":
-        words += ["--properties", "client.properties"]
-    if options.ledger_topic not in ("", LEDGER_TOPIC):
-        words += ["--ledger-topic", options.ledger_topic]
+    words = ["kafka-eos", "query", "resolve", options.transactional_id, *_connection(options)]
     if options.txn_app_id is not None:
         words += ["--option", f"txnAppId={options.txn_app_id}", "--option", f"txnVersion={options.txn_version}"]
     elif options.checkpoint_location is not None:
         words += ["--checkpoint-location", options.checkpoint_location]
     return shlex.join(words)
+
+
+def _connection(options: SinkOptions) -> list[str]:
+    words = ["--bootstrap-servers", options.client.servers]
+    if options.client.security.protocol != "PLAINTEXT":
+        words += ["--properties", "client.properties"]
+    if options.ledger_topic not in ("", LEDGER_TOPIC):
+        words += ["--ledger-topic", options.ledger_topic]
+    return words
 
 
 _RESUME = (
@@ -139,7 +155,7 @@ def deleted(batch: MicroBatch, obstacle: str | None) -> Refuse:
         f"the new query {batch.query_id} does not start there: {obstacle}",
         meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
         "records in the output, starting later skips some",
-        action=f"Restore the ledgerTopic of the last run, or {_RESUME}.",
+        action=f"Restore the ledgerTopic of the last run. Or {_RESUME}.",
         resolutions=("write",),
     )
 
@@ -180,7 +196,7 @@ def moved(entry: LedgerEntry, batch: MicroBatch, differences: str) -> Refuse:
         f"{differences}",
         meaning="The checkpoint was changed, or its sources now read another cluster or other topics; writing this "
         "batch would repeat or skip records",
-        action=f"Restore the newest checkpoint, or {_RESUME}.",
+        action=f"Restore the newest checkpoint. Or {_RESUME}.",
         resolutions=("write", "skip"),
     )
 
@@ -192,7 +208,7 @@ def planned_again(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Re
         f"(digest {entry.digest}, now {batch.digest})",
         meaning="The checkpoint lost this batch's offsets or was restored from an older copy, and the batch was "
         "planned again; writing it would repeat the records of the committed one",
-        action=f"Restore the newest checkpoint, {'' if covered else _catch_up(entry, batch)}or {_RESUME}.",
+        action=f"Restore the newest checkpoint. {'' if covered else _catch_up(entry, batch)}Or {_RESUME}.",
         found=name_of(entry) if covered else "",
         resolutions=("skip-to",) if covered else ("write", "skip"),
     )
@@ -204,8 +220,8 @@ def rewound(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
         reason=f"the last committed batch is {entry.batch_id}, but this driver is at batch {batch.batch_id}",
         meaning="The checkpoint was restored from an older copy, or a newer driver replaced this one; "
         f"{_batches(batch.batch_id, entry.batch_id)} committed, and writing again would repeat records",
-        action="If another driver runs this query, stop this one. Otherwise, restore the newest checkpoint, "
-        f"{'' if covered else _catch_up(entry, batch)}or {_RESUME}.",
+        action="If another driver runs this query, stop this one. Otherwise, restore the newest checkpoint. "
+        f"{'' if covered else _catch_up(entry, batch)}Or {_RESUME}.",
         found=name_of(entry) if covered else "",
         resolutions=("skip-to",) if covered else ("write", "skip"),
     )
@@ -366,10 +382,10 @@ def _catch_up(entry: LedgerEntry, batch: MicroBatch) -> str:
         return ""
     planned = batch.batch_id
     return (
-        f"or have the query repeat what is committed and then go on, with its state: delete `offsets/{planned}` (on a "
+        f"Or have the query repeat what is committed and then go on, with its state: delete `offsets/{planned}` (on a "
         f"local disk also `offsets/.{planned}.crc`) from the checkpoint (this batch is planned, and nothing of it is "
         "committed), set this sink's sink.kafka.transactional.id on the kafka-eos source, which then plans up to the "
-        f"ledger's end, and set resolve='skip-to:{name_of(entry)}' on the sink, "
+        f"ledger's end, and set resolve='skip-to:{name_of(entry)}' on the sink. "
     )
 
 

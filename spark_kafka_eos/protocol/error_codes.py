@@ -210,7 +210,10 @@ def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
             return TransactionAborted(said)
         case Reaction.FENCED:
             return ProducerFenced(
-                said, action="Stop one of the two queries with this transactional.id; each query needs its own."
+                said,
+                action="This driver has ended: do not start it again while the other one runs, because a start takes "
+                "the transactional.id from it. If two queries have this id, give each its own. `kafka-eos query show` "
+                "with the id shows the owner.",
             )
         case Reaction.LEDGER_DECIDES:
             return CommitOutcomeUnknown(said)

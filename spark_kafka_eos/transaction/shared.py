@@ -61,7 +61,7 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.keeper import CommittedEntry, LedgerKeeper
-from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command
+from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command, owner_command
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
@@ -438,7 +438,7 @@ class SharedTransaction:
         if self._transaction.state is State.FENCED:
             raise ProducerFenced(
                 f"a newer producer took over transactional.id {self._options.transactional_id!r}",
-                action="Stop this query.",
+                action=self._leave_it,
             )
 
     def _facts(self) -> _Facts:
@@ -520,13 +520,22 @@ class SharedTransaction:
         """
         self._let_go_of, self._identity = self._identity or self._let_go_of, None
 
+    @property
+    def _leave_it(self) -> str:
+        """What to do about another owner of the id."""
+        return (
+            "This driver has ended, and the other one goes on unharmed: do not start this one again while it runs, "
+            "because a start takes the id from it. If two queries have this id, give each its own. "
+            f"`{owner_command(self._options)}` shows the owner."
+        )
+
     def _taken_over(self, how: str) -> ProducerFenced:
         """What to raise if the ledger shows that another driver has gone on, and what to stop with."""
         self._transaction.apply(Event.FENCED)
         return ProducerFenced(
             f"another driver has taken over transactional.id {self._options.transactional_id!r}{how}",
             committed="nothing",
-            action="Stop one of the two; the later one goes on unharmed.",
+            action=self._leave_it,
         )
 
     def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
@@ -535,7 +544,7 @@ class SharedTransaction:
         return ProducerFenced(
             f"transactional.id {self._options.transactional_id!r} now belongs to producer {facts.producer_id}, epoch "
             f"{facts.epoch}{why}",
-            action="Stop one of the two queries with this transactional.id; each query needs its own.",
+            action=self._leave_it,
         ).replaced(committed="nothing")
 
     def _timed_out(self) -> bool:
@@ -587,14 +596,15 @@ class SharedTransaction:
             return self._after_timeout(error)
         # If the last transaction has ended, the error refers to the next batch.
         is_over = self._transaction.state is State.COMMITTED
-        said = error.replaced(committed="nothing" if is_over else self._transaction.committed)
+        committed: Committed = "nothing" if is_over else self._transaction.committed
+        said = error.replaced(action=self._leave_it, committed=committed)
         timeout, took = self._options.timeout_ms, self._clock() - self._appending_since
         if self._transaction.state in _MAY_BE_OPEN and self._is_overdue():
             # The coordinator also fences after a timeout, and the error does not distinguish the two.
             action = (
                 f"This attempt took {took:.0f} s, longer than kafka.transaction.timeout.ms ({timeout}): if no other "
                 f"query uses this transactional.id, restart the query, if necessary with a longer timeout. "
-                f"{error.action}".rstrip()
+                f"{said.action}"
             )
             said = said.replaced(action=action)
         self._transaction.apply(Event.FENCED)
@@ -656,7 +666,7 @@ class SharedTransaction:
     def _refused(self, refusal: Refuse, committed: Committed = "nothing") -> LedgerRefused:
         remedy = refusal.remedy
         if refusal.resolutions:
-            remedy += f" `{self._diagnosis_command()}` shows both sides and the choices."
+            remedy += f"\n- `{self._diagnosis_command()}` shows both sides and the choices."
         return LedgerRefused(f"{refusal.reason}. {refusal.meaning}", action=remedy, committed=committed)
 
     def _diagnosis_command(self) -> str:
