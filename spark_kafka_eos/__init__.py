@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.spark.stopping import stop_on_sigterm
     from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "AttemptsExhausted",

@@ -299,7 +299,12 @@ def starting_offsets(value: str) -> str | LatestMinus | dict[TopicPartition, int
         case "earliest" | "latest" | "committed" | "committed-or-earliest" | "committed-or-latest":
             return word
         case _:
-            shape = 'earliest, latest, latest-100, committed or {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+            shape = (
+                "earliest, latest, latest-100, committed, committed-or-earliest, committed-or-latest or "
+                '{"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+            )
+            if not value.lstrip().startswith("{"):
+                raise ValueError(f"{value!r} is none of its values; expected {shape}")
             return _by_partition(value, shape, EARLIEST, "offset")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import spark_kafka_eos
 from tests.pages import ROOT
 
 
@@ -18,6 +19,20 @@ def commands(page: str) -> str:
     blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     block: str = next(text for text in blocks if "pip" in text)
     return block
+
+
+def test_the_version_says_whether_this_is_a_release():
+    """The first heading of the changelog with changes is that of this version."""
+    heading = re.compile(r"^## \[([^]]+)\][^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    sections = heading.findall((ROOT / "CHANGELOG.md").read_text())
+    first = next(name for name, changes in sections if changes.strip())
+    released = [name for name, _ in sections if name != "Unreleased"]
+    if first == "Unreleased":
+        number = spark_kafka_eos.__version__.removesuffix(".dev0")
+        assert spark_kafka_eos.__version__ == f"{number}.dev0"
+        assert tuple(map(int, number.split("."))) > tuple(map(int, released[0].split(".")))
+    else:
+        assert spark_kafka_eos.__version__ == first
 
 
 def test_every_page_builds_and_finds_the_package_in_the_same_way():

@@ -110,21 +110,20 @@ def test_no_page_is_wider_than_its_window_and_no_word_is_cut(
 
 @pytest.mark.parametrize(("width", "dark"), list(itertools.product(WIDTHS, (False, True))))
 def test_every_page_can_be_read_in_the_colours_that_the_system_asks_for(
-    width: int, dark: bool, site: Path, address: str, chromium: Browser
+    width: int, dark: bool, site: Path, address: str
 ) -> None:
-    chromium.look(width, dark=dark)
-    chromium.go(address + "index.html")
-    chromium.script("localStorage.clear()")
+    scheme = "slate" if dark else "default"
     faint = {}
-    for page in pages(site):
-        if page == "404.html":  # a server's own, without the site's scripts
-            continue
-        chromium.go(address + page)
-        scheme = "slate" if dark else "default"  # a script of the page sets it
-        chromium.until("return document.body.getAttribute('data-md-color-scheme') === arguments[0]", scheme)
-        contrast, text = chromium.script(FAINTEST)
-        if contrast < CONTRAST:
-            faint[page] = round(contrast, 2), text
+    with browser() as newcomer:  # the site remembers what a reader had before
+        newcomer.look(width, dark=dark)
+        for page in pages(site):
+            if page == "404.html":  # a server's own, without the site's scripts
+                continue
+            newcomer.go(address + page)
+            newcomer.until("return document.body.getAttribute('data-md-color-scheme') === arguments[0]", scheme)
+            contrast, text = newcomer.script(FAINTEST)
+            if contrast < CONTRAST:
+                faint[page] = round(contrast, 2), text
     assert faint == {}
 
 

@@ -108,7 +108,9 @@ def test_the_committed_start_needs_the_group_whose_offsets_are_meant():
 
 def test_malformed_json_names_the_option_and_shows_the_shape():
     refused(
-        "startingOffsets", r'expected earliest, latest, latest-100, committed or \{"orders"', startingOffsets='{"t": 5}'
+        "startingOffsets",
+        r'expected earliest, latest, latest-100, committed, committed-or-earliest, committed-or-latest or \{"orders"',
+        startingOffsets='{"t": 5}',
     )
 
 
