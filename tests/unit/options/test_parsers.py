@@ -199,7 +199,7 @@ def test_a_start_may_be_an_offset_for_each_partition():
 def test_a_malformed_start_shows_the_shape_that_is_expected(text):
     with pytest.raises(
         ValueError,
-        match=r"expected earliest, .*committed, committed-or-earliest, committed-or-latest or \{\"orders\": \{\"0\": 23",
+        match=r"expected earliest, .*committed-or-earliest, committed-or-latest or \{\"orders\": \{\"0\": 23",
     ):
         p.starting_offsets(text)
 
