@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,10 @@ class Browser:
         shown = self._cdp("Page.captureScreenshot", {"captureBeyondViewport": whole})
         file.write_bytes(base64.b64decode(shown["data"]))
 
-    def _cdp(self, command: str, given: dict[str, object]) -> Any:
+    def _cdp(self, command: str, given: Mapping[str, object]) -> Any:
         return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": given})
 
-    def _call(self, method: str, path: str, given: dict[str, object] | None = None) -> Any:
+    def _call(self, method: str, path: str, given: Mapping[str, object] | None = None) -> Any:
         data = None if method != "POST" else json.dumps(given or {}).encode()
         request = urllib.request.Request(
             self._base + path, data=data, method=method, headers={"Content-Type": "application/json"}
