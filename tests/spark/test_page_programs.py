@@ -8,9 +8,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 from confluent_kafka import Producer
 
+from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.pages import EXAMPLES, ROOT, compare, python_blocks
 from tests.reading import read_committed
@@ -38,7 +40,10 @@ assert "site-packages" in spark_kafka_eos.__file__, spark_kafka_eos.__file__
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("wheel") / "environment"
     # Spark gives a Python process ten seconds to start, and compiling PySpark takes that on a machine under load.
-    return wheel_environment(folder) | {"PYSPARK_PYTHON": str(folder / "bin" / "kafka-eos-python")}
+    environment = wheel_environment(folder) | {"PYSPARK_PYTHON": str(folder / "bin" / "kafka-eos-python")}
+    # Spark's own connector, which pages compare with, is a package of its own.
+    connector = ",".join(map(str, jars.files(jars.built_in_connector(pyspark.__version__))))
+    return environment | {"PYSPARK_SUBMIT_ARGS": f"--jars {connector} pyspark-shell"}
 
 
 def run(program: str, folder: Path, environment: dict[str, str]) -> None:
