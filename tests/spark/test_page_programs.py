@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -85,6 +86,7 @@ def test_the_programs_of_a_guide_run_as_one_script(
 ) -> None:
     for topic in EXAMPLES[page]:
         kafka.create_topic(topic, partitions=3)
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")  # the files that are ready to copy
     blocks = [here(compare(block), kafka, tmp_path) for block in python_blocks(ROOT / page)]
     head = f"from pyspark.sql import Row, SparkSession\n{CHECK}{ELSEWHERE}"
     run(head + FINISH.join([*blocks, ""]), tmp_path, environment)
