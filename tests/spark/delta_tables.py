@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos import DeltaParticipant
 from spark_kafka_eos.testing.jars import delta_lake, files
-from tests.spark.tables import Interrupted, Tables, session
+from tests.spark.tables import UNDECIDED, Interrupted, Tables, session
 
 
 class InterruptedDelta(Interrupted, DeltaParticipant):
@@ -25,7 +25,7 @@ class DeltaTables(Tables):
     participant_class = DeltaParticipant
     interrupted_class = InterruptedDelta
     overtaken = "ConcurrentTransactionException"
-    kill_at = ("offsets committed", "table committed")
+    kill_at = UNDECIDED
 
     def create(self, folder: Path, columns: str = "id BIGINT NOT NULL, seen STRING") -> str:
         name = f"delta.`{folder}/table`"

@@ -178,7 +178,7 @@ def test_a_merge_is_committed_with_version_and_token_also_if_it_changes_nothing(
 RECORDS = 1_000  # of each of two batches
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_topic_and_table_have_the_same_rows_once_whenever_the_driver_is_killed(kafka, tables: Tables, tmp_path) -> None:
     source, target = kafka.create_topic("table-in", 2), kafka.create_topic("table-out", 3)
     produce(kafka.bootstrap, source, range(RECORDS))
@@ -195,20 +195,37 @@ def test_topic_and_table_have_the_same_rows_once_whenever_the_driver_is_killed(k
             log=tmp_path / "driver.log",
         )
 
-    for number, point in enumerate(tables.kill_at):
-        with driver(Kill(point=point, batch=0), name=str(number)) as killed:
-            killed.wait_until((tmp_path / str(number) / "reached").exists, timeout=240)
+    def killed(point: str, batch: int) -> None:
+        with driver(Kill(point=point, batch=batch), name=point) as killed:
+            killed.wait_until((tmp_path / point / "reached").exists, timeout=240)
             assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
-        assert committed_batches(checkpoint) == 0, "Spark had not noted the batch"
-    produce(kafka.bootstrap, source, range(RECORDS, 2 * RECORDS))
-    for name in ("again", "next"):  # before Spark 4.2, each start with availableNow runs one batch
+        assert committed_batches(checkpoint) == batch, "Spark had not noted the batch"
+
+    def completed(name: str) -> None:
         with driver(name=name) as last:
             last.wait(timeout=240)
-    await_stable(kafka.bootstrap, target)
-    in_topic = [bytes(each.value() or b"").decode() for each in read_topic(kafka.bootstrap, target, "read_committed")]
-    in_table = [row.value for row in tables.read(table)]
-    assert sorted(in_topic) == sorted(in_table)
-    assert sorted(int(row.split()[0]) for row in in_table) == list(range(2 * RECORDS))
+        await_stable(kafka.bootstrap, target)
+
+    def in_topic() -> list[str]:
+        read = read_topic(kafka.bootstrap, target, "read_committed")
+        return sorted(bytes(each.value() or b"").decode() for each in read)
+
+    def in_table() -> list[str]:
+        return sorted(row.value for row in tables.read(table))
+
+    for point in tables.kill_at:
+        killed(point, 0)
+        assert (in_topic(), in_table()) == ([], []), f"after {point}"
+    killed("table committed", 0)
+    assert (in_topic(), len(in_table())) == ([], RECORDS)
+    completed("again")
+    assert in_topic() == in_table()
+    produce(kafka.bootstrap, source, range(RECORDS, 2 * RECORDS))
+    killed("ended", 1)
+    assert in_topic() == in_table()
+    completed("next")
+    assert in_topic() == in_table()
+    assert sorted(int(row.split()[0]) for row in in_table()) == list(range(2 * RECORDS))
 
 
 def produce(bootstrap: str, topic: str, numbers: range) -> None:

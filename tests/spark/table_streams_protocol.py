@@ -8,11 +8,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
-from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.jars import delta_lake, files
@@ -26,8 +31,9 @@ pytestmark = pytest.mark.timeout(900)
 
 SETUP, *EXAMPLES = python_blocks(ROOT / "docs" / "table-streams.md")
 FORMATS = ("delta", "iceberg")
-OUTBOX = dict(zip(FORMATS, EXAMPLES[:2], strict=True))
-SEEN = dict(zip(FORMATS, EXAMPLES[2:], strict=True))
+OUTBOX = dict(zip(FORMATS, (EXAMPLES[0], EXAMPLES[2]), strict=True))
+CHANGES = EXAMPLES[1]
+SEEN = dict(zip(FORMATS, EXAMPLES[3:], strict=True))
 
 
 @dataclass
@@ -54,6 +60,34 @@ class Place:
             with self.driver(example, f"{name}-{number}") as driver:
                 driver.wait(timeout=240)
 
+    def killed(self, example: str, topic: str) -> None:
+        """A process that runs this example, and is killed between its commit and Spark's note of it."""
+        name = f"{topic}-killed"
+        with self.driver(example, name, Kill(point="ended", batch=0)) as killed:
+            killed.wait_until((self.folder / name / "reached").exists, timeout=240)
+            assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
+        assert committed_batches(self.folder / topic) == 0, "Spark had not noted the batch"
+
+    def rows(self, format_: str, source: str, **options: str) -> DataFrame:
+        """The stream of this table."""
+        return self.spark.readStream.format(format_).options(**options).load(source)
+
+    def send(self, stream: DataFrame, topic: str) -> None:
+        """Send what the stream has now."""
+        self.sends(stream, topic, {"availableNow": True}).awaitTermination()
+
+    def sends(self, stream: DataFrame, topic: str, trigger: dict[str, Any]) -> StreamingQuery:
+        """A query in this process that sends the stream's rows as JSON."""
+        writing = stream.select(F.to_json(F.struct("*")).alias("value")).writeStream.format("kafka-eos")
+        writing = writing.options(**{"kafka.bootstrap.servers": self.bootstrap, "kafka.transactional.id": topic})
+        checkpoint = f"{self.folder}/{topic}"
+        return writing.options(topic=topic, checkpointLocation=checkpoint).trigger(**trigger).start()
+
+    def sent(self, topic: str) -> list[dict[str, Any]]:
+        """What the topic has."""
+        await_stable(self.bootstrap, topic)
+        return [json.loads(each.value() or b"") for each in read_topic(self.bootstrap, topic, "read_committed")]
+
 
 @pytest.fixture(scope="module")
 def place(kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
@@ -71,26 +105,113 @@ def place(kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.mark.parametrize("format_", FORMATS)
 def test_an_outbox_reaches_its_topic_exactly_once(kafka, place: Place, format_: str) -> None:
     table = {"delta": f"delta.`{place.folder}/lake/outbox`", "iceberg": "lake.shop.outbox"}[format_]
-    topic, checkpoint = f"outbox-of-{format_}", place.folder / f"outbox-of-{format_}"
+    topic = f"outbox-of-{format_}"
     kafka.create_topic(topic, 2)
     place.spark.sql(f"CREATE TABLE {table} (id BIGINT, what STRING) USING {format_}")
-
-    def put(numbers: range) -> None:
-        place.spark.createDataFrame([(number, "ordered") for number in numbers], "id BIGINT, what STRING").writeTo(
-            table
-        ).append()
-
-    put(range(10))
-    name, kill = f"{topic}-killed", Kill(point="ended", batch=0)
-    with place.driver(OUTBOX[format_], name, kill) as killed:
-        killed.wait_until((place.folder / name / "reached").exists, timeout=240)
-        assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
-    assert committed_batches(checkpoint) == 0, "Spark had not noted the batch"
-    put(range(10, 20))
+    put(place, table, range(10))
+    place.killed(OUTBOX[format_], topic)
+    put(place, table, range(10, 20))
     place.complete(OUTBOX[format_], topic)
-    await_stable(kafka.bootstrap, topic)
-    found = [json.loads(each.value() or b"") for each in read_topic(kafka.bootstrap, topic, "read_committed")]
+    found = place.sent(topic)
     assert sorted((row["id"], row["what"]) for row in found) == [(number, "ordered") for number in range(20)]
+
+
+def test_the_changes_of_a_table_reach_their_topic_exactly_once(kafka, place: Place) -> None:
+    table, topic = f"delta.`{place.folder}/lake/stock`", kafka.create_topic("changes-of-stock", 2)
+    followed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    place.spark.sql(f"CREATE TABLE {table} (id BIGINT, what STRING) USING delta {followed}")
+    put(place, table, range(10))
+    place.killed(CHANGES, topic)
+    place.spark.sql(f"UPDATE {table} SET what = 'sold' WHERE id < 3")
+    place.spark.sql(f"DELETE FROM {table} WHERE id = 9")
+    place.complete(CHANGES, topic)
+    inserted = [(number, "insert", "ordered") for number in range(10)]
+    updated = [(number, "update_postimage", "sold") for number in range(3)]
+    found = [(row["id"], row["_change_type"], row["what"]) for row in place.sent(topic)]
+    assert sorted(found) == sorted([*inserted, *updated, (9, "delete", "ordered")])
+
+
+@pytest.fixture
+def shelf(place: Place, request: pytest.FixtureRequest) -> str:
+    """The folder of a new Delta table, of which two partitions have ten rows each."""
+    folder = f"{place.folder}/lake/{request.node.name}"
+    place.spark.sql(f"CREATE TABLE delta.`{folder}` (id BIGINT, what STRING) USING delta PARTITIONED BY (what)")
+    put(place, f"delta.`{folder}`", range(10))
+    return folder
+
+
+def test_deleted_rows_stop_a_stream_unless_it_ignores_them(kafka, place: Place, shelf: str) -> None:
+    topic = kafka.create_topic("with-deletes")
+
+    def send(**options: str) -> list[int]:
+        place.send(place.rows("delta", shelf, **options), topic)
+        return sorted(row["id"] for row in place.sent(topic))
+
+    assert send() == list(range(10))
+    put(place, f"delta.`{shelf}`", range(10, 12), what="returned")
+    place.spark.sql(f"DELETE FROM delta.`{shelf}` WHERE what = 'ordered'")  # a whole partition
+    with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_IGNORE_DELETE"):
+        send()
+    assert sorted(row["id"] for row in place.sent(topic)) == list(range(10))
+    assert send(ignoreDeletes="true") == list(range(12))
+    place.spark.sql(f"UPDATE delta.`{shelf}` SET id = id + 100")
+    put(place, f"delta.`{shelf}`", range(12, 14))
+    assert send(skipChangeCommits="true") == list(range(14))
+
+
+def test_a_column_that_is_added_stops_a_running_stream_once(kafka, place: Place, shelf: str) -> None:
+    topic = kafka.create_topic("with-columns")
+    running = place.sends(place.rows("delta", shelf), topic, {"processingTime": "0 seconds"})
+    running.processAllAvailable()
+    place.spark.sql(f"ALTER TABLE delta.`{shelf}` ADD COLUMNS (price BIGINT)")
+    place.spark.sql(f"INSERT INTO delta.`{shelf}` VALUES (10, 'ordered', 7)")
+    with pytest.raises(StreamingQueryException, match="DELTA_SCHEMA_CHANGED"):
+        running.awaitTermination(120)
+    assert len(place.sent(topic)) == 10
+    place.send(place.rows("delta", shelf), topic)
+    assert sorted((row["id"], row.get("price")) for row in place.sent(topic)) == [
+        *((number, None) for number in range(10)),
+        (10, 7),
+    ]
+
+
+def test_files_that_are_gone_before_they_were_read_stop_the_stream_with_nothing_of_them_sent(
+    kafka, place: Place, shelf: str
+) -> None:
+    topic, table = kafka.create_topic("with-vacuum"), f"delta.`{shelf}`"
+    place.send(place.rows("delta", shelf), topic)
+    put(place, table, range(10, 15))
+    put(place, table, range(15, 20))
+    place.spark.sql(f"OPTIMIZE {table}")
+    place.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    place.spark.sql(f"VACUUM {table} RETAIN 0 HOURS")
+    with pytest.raises(StreamingQueryException, match="FILE_NOT_EXIST|FileNotFound|does not exist"):
+        place.send(place.rows("delta", shelf), topic)
+    assert sorted(row["id"] for row in place.sent(topic)) == list(range(10))
+
+
+def test_a_snapshot_that_expired_before_it_was_read_stops_the_stream(kafka, place: Place) -> None:
+    topic, table = kafka.create_topic("with-expiry"), "lake.shop.expiring"
+    place.spark.sql(f"CREATE TABLE {table} (id BIGINT, what STRING) USING iceberg")
+    put(place, table, range(10))
+
+    def send() -> list[int]:
+        place.send(place.rows("iceberg", table), topic)
+        return sorted(row["id"] for row in place.sent(topic))
+
+    assert send() == list(range(10))
+    for numbers in (range(10, 12), range(12, 14), range(14, 16)):
+        put(place, table, numbers)
+    late = "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1"
+    place.spark.sql(f"CALL lake.system.expire_snapshots(table => 'shop.expiring', {late})")
+    with pytest.raises(StreamingQueryException, match="expired"):
+        send()
+    assert sorted(row["id"] for row in place.sent(topic)) == list(range(10))
+
+
+def put(place: Place, table: str, numbers: range, what: str = "ordered") -> None:
+    rows = place.spark.createDataFrame([(number, what) for number in numbers], "id BIGINT, what STRING")
+    rows.writeTo(table).append()
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -124,3 +245,7 @@ def test_a_table_gets_the_records_of_a_topic_exactly_once(kafka, place: Place, f
     if format_ == "iceberg":
         place.spark.catalog.refreshTable(table)  # the catalog of this session may have an older state
     assert sorted(int(row.value) for row in place.spark.table(table).collect()) == list(range(20))
+    if format_ == "delta":  # with commitOffsets
+        asked = ConsumerGroupTopicPartitions("seen-in-delta", [TopicPartition(topic, number) for number in range(2)])
+        (answer,) = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_consumer_group_offsets([asked]).values()
+        assert [each.offset for each in answer.result().topic_partitions or []] == [10, 10]

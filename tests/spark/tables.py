@@ -34,6 +34,18 @@ class Interrupted:
         return answer
 
 
+# The steps of a batch at which neither side has it.
+UNDECIDED = (
+    "begun",
+    "table fenced",
+    "initialised",
+    "before append",
+    "half appended",
+    "all appended",
+    "offsets committed",
+)
+
+
 @dataclass
 class Tables(ABC):
     spark: SparkSession
@@ -42,7 +54,7 @@ class Tables(ABC):
     participant_class: ClassVar[type]
     interrupted_class: ClassVar[type]
     overtaken: ClassVar[str]  # what the format itself says of a commit that it refuses, if it does
-    kill_at: ClassVar[tuple[str, ...]]  # failpoints
+    kill_at: ClassVar[tuple[str, ...]]  # failpoints up to the table's commit
 
     @property
     def arguments(self) -> list[str]:
