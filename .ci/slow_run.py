@@ -30,6 +30,10 @@ AN_HOUR = f"{SOAK}::test_an_hour_of_faults_leaves_what_each_way_to_append_writes
 FAULTS = "tests/spec/test_real_faults.py::test_ten_thousand_real_faults_leave_only_what_the_specification_allows"
 MUTATED = "tests/mutated/test_rooms.py::test_a_test_notices_each_mutant_of_the_room_or_it_is_judged"
 ROOMS = ("login", "options", "connection", "staging", "fence", "recovery", "ledger", "replay", "registry")
+TOPICS = (
+    "tests/broker/test_fuzzed_topics.py"
+    "::test_thousands_of_topics_with_random_contents_are_read_as_librdkafka_reads_them"
+)
 # What pytest gets for each part, besides `-m slow`.
 PARTS = {
     "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py"],
@@ -87,7 +91,17 @@ PARTS = {
     ],
     "pages": ["tests/broker/test_page_commands.py", "tests/spark/test_page_programs.py"],
     "site": ["tests/unit/documentation/test_site_in_a_browser.py"],
-    "readers": ["tests/broker/test_random_workload.py", "tests/broker/test_slow_links.py"],
+    "readers": [
+        "tests/broker/test_nearest_replica.py",
+        "tests/broker/test_quota.py",
+        "tests/broker/test_random_workload.py",
+        "tests/broker/test_rolling_restarts.py",
+        "tests/broker/test_slow_links.py",
+        "tests/broker/test_ten_thousand_partitions.py",
+        "tests/broker/test_tiered_storage.py",
+        "tests/unit/lab/test_fuzz.py",
+    ],
+    **{f"topics-{part}": [f"{TOPICS}[{part}]"] for part in range(4)},
     "registry": ["tests/unit/registry/test_fuzzed_schemas.py"],
     "clusters": [
         "tests/spark/test_databricks.py",

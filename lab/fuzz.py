@@ -9,13 +9,16 @@ clocks are simulated, so nothing waits, and the fuzzer detects hangs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from lab.fuzzed_broker import APIS, answer, converse
+from lab.fuzzed_broker import APIS, answer, converse, fetched, read_rows
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed, decode_record, encode_record
 from spark_kafka_eos.model import Compression, OffsetAndMetadata
@@ -92,6 +95,31 @@ def connection(data: bytes) -> None:
     converse(data, api=None)
 
 
+def rows(data: bytes) -> None:
+    """The body of a Fetch response, read into rows within bounds of time and memory."""
+    with _bounded(seconds=1.0, size=64 * LIMIT):
+        converse(data, "Fetch", partial(read_rows, decompressed_bytes=LIMIT))
+
+
+@contextmanager
+def _bounded(*, seconds: float, size: int) -> Iterator[None]:
+    """What is inside takes at most so many seconds of CPU, and so many bytes at a time, of Python, NumPy and Arrow."""
+    pool = pa.default_memory_pool()
+    own = pa.proxy_memory_pool(pool)
+    pa.set_memory_pool(own)
+    tracemalloc.start()
+    began = time.thread_time()
+    try:
+        yield
+    finally:
+        taken = time.thread_time() - began
+        peak = tracemalloc.get_traced_memory()[1] + (own.max_memory() or 0)
+        tracemalloc.stop()
+        pa.set_memory_pool(pool)
+    assert taken <= seconds, f"{taken:.2f} s"
+    assert peak <= size, f"{peak:,} bytes"
+
+
 def _response(name: str) -> Target:
     def target(data: bytes) -> None:
         converse(data, api=name)
@@ -105,6 +133,7 @@ TARGETS: Mapping[str, Target] = {
     "compression": compression,
     "ledger": ledger,
     "connection": connection,
+    "rows": rows,
     **{name: _response(name) for name in APIS},
 }
 
@@ -121,6 +150,8 @@ def seeds(name: str) -> list[bytes]:
             return [b'{"v":1,"query":"q","batch":2,"digest":"d"}']
         case "connection":
             return [b"".join(answer(api, number) for number, api in enumerate(("ApiVersions", "Metadata"), 1))]
+        case "rows":
+            return [answer("Fetch", 1, fields=fetched(batch))[8:] for batch in _batches()]
     return [answer(name, 1)[8:]]
 
 

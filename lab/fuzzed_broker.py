@@ -23,7 +23,7 @@ from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdenti
 from spark_kafka_eos.operators.open_transactions import oldest_open
 from spark_kafka_eos.operators.survey import ProducerState
 from spark_kafka_eos.operators.transaction_markers import write_abort_marker
-from spark_kafka_eos.options import ClientOptions, Secret, Security
+from spark_kafka_eos.options import ClientOptions, Secret, Security, SourceOptions
 from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection
@@ -31,6 +31,7 @@ from spark_kafka_eos.protocol.epochs import log_ends
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import RANGES
+from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import stamp
 
@@ -46,10 +47,11 @@ class Endless(Exception):
     """The conversation does not end."""
 
 
-def converse(data: bytes, api: str | None) -> KafkaEosError | None:
+def converse(data: bytes, api: str | None, use: Callable[[Cluster], object] | None = None) -> KafkaEosError | None:
     """Make the package send `api` to a broker that answers with `data`; return the package's error, if any.
 
-    If `api` is None, `data` is everything that the broker ever sends. Raises Endless, and any unexpected exception.
+    If `api` is None, `data` is everything that the broker ever sends. `use` is what sends it, by default a use of this
+    API. Raises Endless, and any unexpected exception.
     """
     broker = _Broker(data, api)
     security = _SASL if api in ("SaslHandshake", "SaslAuthenticate") else Security()
@@ -60,16 +62,24 @@ def converse(data: bytes, api: str | None) -> KafkaEosError | None:
         options, connect=broker.connect, clock=broker.clock, sleep=broker.sleep, jitter=lambda: 0.5
     ) as cluster:
         try:
-            _USES[api or "Metadata"](cluster)
+            (use or _USES[api or "Metadata"])(cluster)
         except KafkaEosError as error:
             return error
     return None
 
 
-def answer(api: str, correlation_id: int, version: int | None = None) -> bytes:
-    """A valid response to `api`, as a frame; by default in the latest supported version."""
-    module, fields = _ANSWERS[api]
-    response = _make(getattr(module, f"{api}Response"), fields)
+def fetched(records: bytes | bytearray) -> dict[str, Any]:
+    """The fields of a Fetch response with these record batches."""
+    partition = _FETCHED | {"records": bytes(records)}
+    return {"error_code": 0, "responses": [{"topic_id": _TOPIC_ID, "partitions": [partition]}]}
+
+
+def answer(
+    api: str, correlation_id: int, version: int | None = None, *, fields: Mapping[str, Any] | None = None
+) -> bytes:
+    """A response to `api`, as a frame; by default a valid one in the latest supported version."""
+    module, valid = _ANSWERS[api]
+    response = _make(getattr(module, f"{api}Response"), valid if fields is None else fields)
     response.API_VERSION = RANGES[api][1] if version is None else version
     response.with_header(correlation_id=correlation_id)
     return bytes(response.encode(framed=True, header=True))
@@ -219,7 +229,7 @@ _ANSWERS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "OffsetFetch": (consumer, _topics(committed_offset=3, committed_leader_epoch=-1, metadata="m")),
     "OffsetCommit": (consumer, _topics()),
     "Produce": (producer, {"responses": [{"name": "orders", "partition_responses": [_PRODUCED]}]}),
-    "Fetch": (consumer, {"error_code": 0, "responses": [{"topic_id": _TOPIC_ID, "partitions": [_FETCHED]}]}),
+    "Fetch": (consumer, fetched(_FETCHED["records"])),
     "ListOffsets": (consumer, _topics(timestamp=-1, offset=3, leader_epoch=5)),
     "OffsetForLeaderEpoch": (
         consumer,
@@ -285,6 +295,18 @@ def _fetch(cluster: Cluster) -> None:
             assert header.next_offset > position
             assert header.base_offset >= position or header is part.batches[0]
             position = header.next_offset
+
+
+def read_rows(cluster: Cluster, *, decompressed_bytes: int) -> None:
+    """Read the topic as the source does, with its checks of checksums off: they would hide all others."""
+    options = SourceOptions(client=cluster.options, subscribe=("orders",), include_headers=True, check_crcs=False)
+    wanted = OffsetRange(partition=_AT, start=0, end=3)
+    offsets: list[int] = []
+    for rows in read([wanted], options, cluster, decompressed_bytes=decompressed_bytes):
+        rows.validate(full=True)
+        offsets += rows["offset"].to_pylist()
+    assert offsets == sorted(set(offsets))
+    assert set(offsets) <= {*range(3)}
 
 
 def _produce(cluster: Cluster) -> None:

@@ -20,6 +20,11 @@ def command(name: str, *arguments: object) -> list[str]:
     return _java(jars.perf_tools_class_path(), f"{TOOLS}.{name}", *arguments)
 
 
+def admin_tool(name: str, *arguments: object) -> str:
+    """What one of the tools prints that are in a broker's own jar, `kafka.admin.<name>`."""
+    return _run(_java(jars.perf_tools_class_path(), f"kafka.admin.{name}", *arguments), "")
+
+
 def kafka_before_1(version: str) -> jars.Bundle:
     """A release of the time of Scala 2.11, with its tools."""
     module = jars.Module(organisation="org.apache.kafka", name="kafka_2.11", revision=version)

@@ -66,7 +66,7 @@ def ours(bootstrap: str, topic: str, **given: str) -> list[Row]:
 
 
 def rows(table: pa.Table) -> list[Row]:
-    """The rows of a table that has headers, ordered by partition and offset."""
+    """The rows of a table, ordered by partition and offset; without its column, headers are None."""
     columns = table.set_column(5, "timestamp", table["timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()))
     return sorted(
         (
@@ -76,7 +76,7 @@ def rows(table: pa.Table) -> list[Row]:
             row["timestamp"],
             row["key"],
             row["value"],
-            None if row["headers"] is None else tuple((header["key"], header["value"]) for header in row["headers"]),
+            tuple((header["key"], header["value"]) for header in row.get("headers") or ()) or None,
         )
         for row in columns.to_pylist()
     )
@@ -91,6 +91,14 @@ def librdkafkas(
     start: int = OFFSET_BEGINNING,
 ) -> list[Row]:
     """What librdkafka's consumer sees of `topic` from `start` on, ordered by partition and offset."""
+    wanted = [RdTopicPartition(topic, number, start) for number in range(partitions)]
+    return librdkafkas_of(bootstrap, wanted, isolation_level=isolation_level)[topic]
+
+
+def librdkafkas_of(
+    bootstrap: str, wanted: Sequence[RdTopicPartition], *, isolation_level: str = "read_committed"
+) -> dict[str, list[Row]]:
+    """The same by topic, of partitions of several topics, each from its offset on."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -102,18 +110,19 @@ def librdkafkas(
             "fetch.queue.backoff.ms": 1,
         }
     )
-    found: list[Row] = []
+    found: dict[str, list[Row]] = {tp.topic: [] for tp in wanted}
     try:
-        consumer.assign([RdTopicPartition(topic, number, start) for number in range(partitions)])
-        at_end: set[int | None] = set()
-        while len(at_end) < partitions:
+        consumer.assign([*wanted])
+        at_end: set[tuple[str | None, int | None]] = set()
+        while len(at_end) < len(wanted):
             message = consumer.poll(20)  # not consume(), which leaves headers out
-            assert message is not None, "neither a message nor the end of the partitions"
+            assert message is not None, f"neither a message nor the end of {_left(wanted, at_end)}"
             if message.error() is not None:
-                at_end.add(message.partition())
+                at_end.add((message.topic(), message.partition()))
                 continue
             headers: Any = message.headers()
-            found.append(
+            topic = message.topic() or ""
+            found[topic].append(
                 (
                     topic,
                     message.partition() or 0,
@@ -126,4 +135,8 @@ def librdkafkas(
             )
     finally:
         consumer.close()
-    return sorted(found, key=lambda row: row[:3])
+    return {topic: sorted(rows, key=lambda row: row[:3]) for topic, rows in found.items()}
+
+
+def _left(wanted: Sequence[RdTopicPartition], at_end: set[tuple[str | None, int | None]]) -> list[str]:
+    return [f"{tp.topic}-{tp.partition}" for tp in wanted if (tp.topic, tp.partition) not in at_end]

@@ -37,12 +37,13 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """A Maven artifact, with its dependencies or, if `alone`, without."""
+    """A Maven artifact, with its dependencies or, if `alone`, without. With a `classifier`, that jar of it alone."""
 
     organisation: str
     name: str
     revision: str
     alone: bool = False
+    classifier: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,12 @@ def perf_tools(version: str = PERF_TOOLS_VERSION) -> Bundle:
     """Kafka's ProducerPerformance and ConsumerPerformance; `kafka(version)` has the rest of their class path."""
     module = Module(organisation="org.apache.kafka", name="kafka-tools", revision=version, alone=True)
     return Bundle(name="kafka-tools", version=version, modules=(module,))
+
+
+def tiered_storage(version: str) -> Bundle:
+    """Kafka's LocalTieredStorage, a folder as remote storage (KIP-405): in the jar of tests that some releases have."""
+    module = Module(organisation="org.apache.kafka", name="kafka-storage", revision=version, classifier="test")
+    return Bundle(name="kafka-storage", version=version, modules=(module,))
 
 
 def built_in_connector(spark: str) -> Bundle:
@@ -268,15 +275,19 @@ def argument_file(options: Iterable[str]) -> str:
 
 def ivy_module(bundle: Bundle) -> str:
     """An ivy.xml with the bundle's modules as dependencies."""
-    dependencies = "".join(
-        f'<dependency org="{module.organisation}" name="{module.name}" rev={quoteattr(module.revision)} '
-        f'conf="default->default" transitive="{"false" if module.alone else "true"}"/>'
-        for module in bundle.modules
-    )
     return (
-        '<ivy-module version="2.0"><info organisation="spark-kafka-eos" module="embedded-broker"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="spark-kafka-eos" module="embedded-broker"/>'
         '<configurations><conf name="default"/></configurations>'
-        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+        f"<dependencies>{''.join(map(_dependency, bundle.modules))}</dependencies></ivy-module>"
+    )
+
+
+def _dependency(module: Module) -> str:
+    jar = f'<artifact name="{module.name}" type="jar" m:classifier="{module.classifier}"/>' if module.classifier else ""
+    return (
+        f'<dependency org="{module.organisation}" name="{module.name}" rev={quoteattr(module.revision)} '
+        f'conf="default->default" transitive="{"false" if module.alone or jar else "true"}">{jar}</dependency>'
     )
 
 

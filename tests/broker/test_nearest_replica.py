@@ -95,6 +95,23 @@ def test_a_follower_that_is_killed_while_it_is_read_loses_nothing(three, cluster
     assert [value for value in values_of(found) if value != b"aborted"] == VALUES
 
 
+@pytest.mark.slow
+def test_a_follower_that_was_away_and_is_behind_leaves_nothing_out(three, cluster, partition):
+    _, follower = leader_and_follower(cluster, partition)
+    more = [b"more %d" % number for number in range(2_000)]
+    three.kill(follower)
+    try:
+        produce(three.bootstrap, partition.topic, more)
+        (end,) = latest(cluster, [partition]).values()
+    finally:
+        three.start(follower)
+    # It is named as soon as it is there: by then, it may have nothing of what was written meanwhile, or all.
+    cluster.refresh([partition.topic])
+    fetcher = Fetcher(cluster, max_partition_fetch_bytes=5_000, rack=f"rack-{follower}")
+    found = list(fetcher.fetch([OffsetRange(partition=partition, start=0, end=end)]))
+    assert [value for value in values_of(found) if value != b"aborted"] == [*VALUES, *more]
+
+
 def test_what_was_just_written_is_read_although_followers_lag(three, cluster):
     tp = TopicPartition(three.create_topic(f"nearest-{next(numbers)}"), 0)
     _, follower = leader_and_follower(cluster, tp)

@@ -103,6 +103,7 @@ def test_every_file_with_slow_tests_is_in_one_part():
 
 
 IN_SEVERAL = {
+    "tests/broker/test_fuzzed_topics.py",
     "tests/faults/test_matrix_between_clusters.py",
     "tests/mutated/test_rooms.py",
     "tests/simulation/test_seeds.py",
@@ -116,6 +117,9 @@ def test_the_parts_of_a_file_are_all_of_it():
     seeds = (ROOT / "tests" / "simulation" / "test_seeds.py").read_text()
     assert f"_PARTS = 3_000, 1_000_000, {len(histories)}\n" in seeds
     assert histories == [[f"{slow_run.HISTORIES}[{number}]"] for number in range(len(histories))]
+    topics = [paths for part, paths in slow_run.PARTS.items() if part.startswith("topics-")]
+    assert topics == [[f"{slow_run.TOPICS}[{number}]"] for number in range(len(topics))]
+    assert f"PARTS, PER_PART = {len(topics)}, 1_000\n" in (ROOT / slow_run.TOPICS.partition("::")[0]).read_text()
     assert [slow_run.PARTS[f"fault-matrix-between-clusters-{tv}"][2] for tv in ("TV1", "TV2")] == ["TV1", "TV2"]
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab import fuzz
 from lab.fuzz import TARGETS, seeds
 from lab.fuzzed_broker import APIS, converse
 from spark_kafka_eos.errors import AuthenticationFailed
@@ -45,6 +46,26 @@ def test_any_bytes_are_accepted_or_refused(name, data):
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_damaged_input_is_accepted_or_refused(name, data):
+    TARGETS[name](damaged(name, data))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", ["Fetch", "batches", "compression", "connection", "rows"])
+@settings(deadline=None, max_examples=10_000)
+@given(st.data())
+def test_ten_thousand_damaged_responses_are_accepted_or_refused(name, data):
+    TARGETS[name](damaged(name, data))
+
+
+def test_a_response_that_takes_too_much_memory_is_noticed(monkeypatch):
+    monkeypatch.setattr(fuzz, "LIMIT", 16)
+    with pytest.raises(AssertionError, match="bytes"):
+        TARGETS["rows"](seeds("rows")[0])
+
+
+def damaged(name, data):
+    """Valid input with one to three changes."""
     damaged = bytearray(data.draw(st.sampled_from(seeds(name))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(damaged)))
@@ -61,4 +82,4 @@ def test_damaged_input_is_accepted_or_refused(name, data):
             damaged[at : at + 4] = data.draw(st.sampled_from([0, -1, 2**31 - 1, -(2**31), 1 << 24])).to_bytes(
                 4, "big", signed=True
             )
-    TARGETS[name](bytes(damaged))
+    return bytes(damaged)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from spark_kafka_eos.testing.jars import (
     perf_tools,
     perf_tools_class_path,
     provide,
+    tiered_storage,
 )
 from tests.conftest import KAFKA_35, KAFKA_39, KAFKA_OLDEST
 from tests.kafka_tools import kafka_before_1
@@ -233,6 +235,13 @@ def test_the_ivy_module_asks_for_the_broker_and_a_log_binding():
     module = ivy_module(kafka('4.3.1"'))
     assert 'name="kafka_2.13" rev=\'4.3.1"\'' in module
     assert 'name="slf4j-simple" rev="1.7.36"' in module
+
+
+def test_of_a_classifier_only_that_jar_is_asked_for():
+    (dependency,) = re.findall(r"<dependency.*</dependency>", ivy_module(tiered_storage("4.3.1")))
+    assert 'name="kafka-storage" rev="4.3.1"' in dependency
+    assert 'transitive="false"' in dependency
+    assert 'm:classifier="test"' in dependency
 
 
 def test_the_perf_tools_run_on_the_jars_of_their_own_release_whatever_the_brokers(tmp_path, monkeypatch):
