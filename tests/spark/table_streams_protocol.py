@@ -247,5 +247,6 @@ def test_a_table_gets_the_records_of_a_topic_exactly_once(kafka, place: Place, f
     assert sorted(int(row.value) for row in place.spark.table(table).collect()) == list(range(20))
     if format_ == "delta":  # with commitOffsets
         asked = ConsumerGroupTopicPartitions("seen-in-delta", [TopicPartition(topic, number) for number in range(2)])
-        (answer,) = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_consumer_group_offsets([asked]).values()
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})  # its answers come only as long as it lives
+        (answer,) = admin.list_consumer_group_offsets([asked]).values()
         assert [each.offset for each in answer.result().topic_partitions or []] == [10, 10]
