@@ -6,6 +6,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -31,10 +32,21 @@ def small_files() -> Iterator[None]:
 
 
 def limit_files(size: int) -> None:
-    for process in psutil.Process().children(recursive=True):
+    for process in workers():
         with suppress(psutil.NoSuchProcess, ProcessLookupError):  # a worker that ends just then
-            if "pyspark.daemon" in process.cmdline():
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def workers() -> Iterator[psutil.Process]:
+    """The Python processes of this process's Spark: those that it has started, and those that were forked for it."""
+    own = psutil.Process().children(recursive=True)
+    drivers = {str(process.pid) for process in own}
+    for process in {*own, *psutil.process_iter()}:
+        with suppress(psutil.NoSuchProcess):
+            line = process.cmdline()
+            started = process in own and "pyspark.daemon" in line
+            if started or ("kafka_eos_python.server" in line and Path(line[-1]).name.partition("-")[0] in drivers):
+                yield process
 
 
 @pytest.mark.parametrize("way", ["driver", "sink"])
