@@ -89,7 +89,9 @@ PARTS = {
         "tests/spark/test_migrating_checkpoint.py",
         "tests/spark/test_rollback.py",
     ],
-    "pages": ["tests/broker/test_page_commands.py", "tests/spark/test_page_programs.py"],
+    # Apart, because both create the pages' topics.
+    "page-commands": ["tests/broker/test_page_commands.py"],
+    "page-programs": ["tests/spark/test_page_programs.py"],
     "site": ["tests/unit/documentation/test_site_in_a_browser.py"],
     "readers": [
         "tests/broker/test_nearest_replica.py",

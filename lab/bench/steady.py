@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
@@ -57,6 +58,7 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.observe.lag import kafka_offsets
 from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.testing.process_tree import process_tree
 
 _POLL_SECONDS = 0.002  # between two looks at the checkpoint
 _ALIVE = 500  # looks, after which the query is asked whether it runs
@@ -346,7 +348,7 @@ def _used() -> Used:
     idle = psutil.cpu_times()
     return Used(
         wall=time.perf_counter(),
-        cpu=sum(_cpu(each) for each in (psutil.Process(), *psutil.Process().children(recursive=True))),
+        cpu=sum(map(_cpu, process_tree(os.getpid()))),
         idle=idle.idle + getattr(idle, "iowait", 0.0),
         cores=psutil.cpu_count() or 1,
     )

@@ -22,6 +22,7 @@ from kafka_eos_python import beside
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.log_causes import causes
 from spark_kafka_eos.testing.patience import Patience
+from spark_kafka_eos.testing.process_tree import process_tree
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"  # the main class of an executor's JVM
@@ -85,12 +86,12 @@ class Driver:
     @property
     def at_work(self) -> bool:
         """Whether the driver or an executor has Python workers yet."""
-        return any(_runs(process, _WORKERS) for process in _tree(self.pid))
+        return any(_runs(process, _WORKERS) for process in process_tree(self.pid))
 
     @property
     def cpu_seconds(self) -> float:
         """CPU time of the process tree as it is now; that of processes that have ended is lost, or their parent's."""
-        return sum(map(_cpu_seconds, _tree(self.pid)))
+        return sum(map(_cpu_seconds, process_tree(self.pid)))
 
     def wait_until(
         self,
@@ -173,12 +174,12 @@ class Driver:
 
     def pause(self) -> None:
         """Send SIGSTOP to the whole process tree, the JVM first: connections stay open, and nothing answers."""
-        for process in _tree(self.pid):
+        for process in process_tree(self.pid):
             _signal(process, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Send SIGCONT to the same processes: the end of a pause."""
-        for process in _tree(self.pid):
+        for process in process_tree(self.pid):
             _signal(process, signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -253,16 +254,7 @@ def _ids(folder: Path) -> list[int]:
 
 def _kill_tree(root: int) -> int:
     """Send SIGKILL to a process, then to its descendants. Returns the number of processes that were alive."""
-    return sum(_signal(process, signal.SIGKILL) for process in _tree(root))
-
-
-def _tree(root: int) -> list[psutil.Process]:
-    """A process followed by its descendants; empty if it has ended."""
-    try:
-        process = psutil.Process(root)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+    return sum(_signal(process, signal.SIGKILL) for process in process_tree(root))
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

@@ -3,16 +3,17 @@ once. The tasks' processes may only write small files, which is an error of the 
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import psutil
 import pytest
 from confluent_kafka import Producer
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.testing.process_tree import process_tree
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -39,13 +40,9 @@ def limit_files(size: int) -> None:
 
 def workers() -> Iterator[psutil.Process]:
     """The Python processes of this process's Spark: those that it has started, and those that were forked for it."""
-    own = psutil.Process().children(recursive=True)
-    drivers = {str(process.pid) for process in own}
-    for process in {*own, *psutil.process_iter()}:
+    for process in process_tree(os.getpid()):
         with suppress(psutil.NoSuchProcess):
-            line = process.cmdline()
-            started = process in own and "pyspark.daemon" in line
-            if started or ("kafka_eos_python.server" in line and Path(line[-1]).name.partition("-")[0] in drivers):
+            if {"pyspark.daemon", "kafka_eos_python.server"} & {*process.cmdline()}:
                 yield process
 
 
