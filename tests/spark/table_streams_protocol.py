@@ -245,8 +245,8 @@ def test_a_table_gets_the_records_of_a_topic_exactly_once(kafka, place: Place, f
     if format_ == "iceberg":
         place.spark.catalog.refreshTable(table)  # the catalog of this session may have an older state
     assert sorted(int(row.value) for row in place.spark.table(table).collect()) == list(range(20))
-    if format_ == "delta":  # with commitOffsets
+    if format_ == "delta":  # with commitOffsets; before Spark 4.2, the last batch of a start is not among them
         asked = ConsumerGroupTopicPartitions("seen-in-delta", [TopicPartition(topic, number) for number in range(2)])
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})  # its answers come only as long as it lives
         (answer,) = admin.list_consumer_group_offsets([asked]).values()
-        assert [each.offset for each in answer.result().topic_partitions or []] == [10, 10]
+        assert [each.offset for each in answer.result().topic_partitions or []] == [5, 5]
