@@ -13,16 +13,7 @@ from tests.broker.write_both import table_at
 
 pytestmark = pytest.mark.broker
 
-UNDECIDED = [
-    "begun",
-    "table fenced",
-    "initialised",
-    "before append",
-    "half appended",
-    "all appended",
-    "offsets committed",
-    "table half committed",
-]
+UNDECIDED = [*held.UNDECIDED, "table half committed"]
 DECIDED = ["table committed", "ended"]
 
 

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos import DeltaParticipant
 from spark_kafka_eos.testing.jars import delta_lake, files
-from tests.spark.tables import UNDECIDED, Interrupted, Tables, session
+from tests.held import UNDECIDED
+from tests.spark.tables import Interrupted, Tables, session
 
 
 class InterruptedDelta(Interrupted, DeltaParticipant):

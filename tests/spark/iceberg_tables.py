@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 
 from spark_kafka_eos import IcebergParticipant
 from spark_kafka_eos.testing.jars import files, iceberg
-from tests.spark.tables import UNDECIDED, Interrupted, Tables, session
+from tests.held import UNDECIDED
+from tests.spark.tables import Interrupted, Tables, session
 
 _numbers = itertools.count(1)
 

@@ -34,18 +34,6 @@ class Interrupted:
         return answer
 
 
-# The steps of a batch at which neither side has it.
-UNDECIDED = (
-    "begun",
-    "table fenced",
-    "initialised",
-    "before append",
-    "half appended",
-    "all appended",
-    "offsets committed",
-)
-
-
 @dataclass
 class Tables(ABC):
     spark: SparkSession
