@@ -5,13 +5,16 @@ iceberg_tables.py) has the fixture `tables`; test_delta.py and test_iceberg.py r
 from __future__ import annotations
 
 import contextlib
+import resource
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
 from spark_kafka_eos import Conflict, Held
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
@@ -159,6 +162,33 @@ def test_a_commit_that_fails_has_changed_nothing(tables: Tables, table) -> None:
     assert (sales.held(), tables.ids(table)) == (Held(), [])
     sales.commit(tables.rows(1), "a token", after=0)
     assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+
+
+@contextlib.contextmanager
+def full_disk(spark: SparkSession) -> Iterator[None]:
+    """The JVM's writes fail, as on a full disk: its files may have one byte. It ignores the signal that says so."""
+    java: Any = spark._jvm
+    pid = java.java.lang.ProcessHandle.current().pid()
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("way", ["append", "merge", "fence"])
+def test_a_commit_that_finds_the_disk_full_has_changed_nothing_and_succeeds_once_there_is_room(
+    tables: Tables, table, way
+) -> None:
+    sales = tables.participant(table, merge=tables.merging(table) if way == "merge" else None)
+    sales.commit(tables.rows(1), "a token", after=0)
+    rows = None if way == "fence" else tables.rows(2)
+    with full_disk(tables.spark), pytest.raises(Exception, match=r"File too large") as failed:
+        sales.commit(rows, "the next", after=1)
+    assert not isinstance(failed.value, Conflict)
+    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    sales.commit(rows, "the next", after=1)
+    assert (sales.held(), tables.ids(table)) == (Held(version=2, token="the next"), [1] if rows is None else [1, 2])
 
 
 # -- MERGE
