@@ -56,8 +56,8 @@ class CommittedEnd:
     def starts(self) -> dict[_Place, int]:
         return {
             (cluster, tp): offset
-            for cluster, source in zip(self.clusters, self.sources, strict=True)
-            for tp, offset in ((source and source.start) or {}).items()
+            for cluster, source in self._each()
+            for tp, offset in (source.start or {}).items()
         }
 
     def unknown(self) -> str | None:

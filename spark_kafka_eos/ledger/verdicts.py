@@ -219,23 +219,26 @@ def _own_entry(
         return refusal.incomplete(entry, batch)
     if calls and entry.batch_id == batch.batch_id and entry.run_id is not None and entry.run_id == batch.run_id:
         return Repeat(reason=f"this run has committed batch {batch.batch_id} already")
-    differences = ended.moved()
-    if entry.batch_id == batch.batch_id - 1:
-        if differences:
-            return refusal.moved(entry, batch, differences)
-        return Write(reason=f"batch {entry.batch_id} is committed, and this is the next one")
+    if entry.batch_id > batch.batch_id:
+        return refusal.rewound(entry, batch, covered=ended.covers())
     if entry.batch_id == batch.batch_id:
         if entry.digest == batch.digest:
             return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
         return refusal.planned_again(entry, batch, covered=ended.covers())
-    if entry.batch_id > batch.batch_id:
-        return refusal.rewound(entry, batch, covered=ended.covers())
+    if entry.batch_id == batch.batch_id - 1:
+        if differences := ended.moved():
+            return refusal.moved(entry, batch, differences)
+        return Write(reason=f"batch {entry.batch_id} is committed, and this is the next one")
     same_run = entry.run_id is not None and entry.run_id == batch.run_id
     if _called_nothing(batch, entry.batch_id + 1, same_run=same_run):
-        return Write(reason=f"batch {entry.batch_id} is committed, and those after it did not call the writer")
-    if batch.stateful is False and (only_markers or ended.touches()):
-        return Write(reason=f"batch {entry.batch_id} is committed, and those after it read no records")
-    return refusal.gap(entry, batch)
+        since = "those after it did not call the writer"
+    elif batch.stateful is False and (only_markers or ended.touches()):
+        since = "those after it read no records"
+    else:
+        return refusal.gap(entry, batch)
+    if entry.incomplete:
+        return refusal.incomplete(entry, batch)
+    return Write(reason=f"batch {entry.batch_id} is committed, and {since}")
 
 
 def _called_nothing(batch: MicroBatch, first: int, *, same_run: bool) -> bool:

@@ -274,7 +274,7 @@ class SharedTransaction:
             self._resolve_doubt(batch, entry, self._after_timeout(error))
         except KafkaEosError as error:
             # Even an error response does not mean that the commit failed: an earlier attempt may have been applied.
-            silent = isinstance(error.__cause__ or error, BrokerUnreachable)
+            silent = any(isinstance(each, BrokerUnreachable) for each in (error, error.__cause__))
             why = self._after_timeout(error) if not silent and self._timed_out() else error
             self._resolve_doubt(batch, entry, why)
         else:

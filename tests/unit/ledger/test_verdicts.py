@@ -346,6 +346,23 @@ def test_a_query_whose_first_batches_called_nothing_begins_with_a_later_one(more
     assert isinstance(decide(None, later, own="here", ours=True, calls=True), Refuse), "the ledger was deleted"
 
 
+@pytest.mark.parametrize(
+    ("number", "more", "said"),
+    [
+        (8, {"run_id": "r", "uncalled_since": 8}, "batch 7 is incomplete"),
+        (9, {"run_id": "r", "uncalled_since": 8}, "batch 7 is incomplete"),
+        (10, {"run_id": "r", "uncalled_since": 8}, "batch 7 is incomplete"),
+        (10, {"stateful": False}, "batch 7 is incomplete"),
+        (9, {}, "the last committed batch is 7"),
+        (10, {}, "the last committed batch is 7"),
+    ],
+)
+def test_an_incomplete_batch_is_not_passed_over_however_many_batches_after_it_called_nothing(number, more, said) -> None:
+    found = replace(told(7, GAP), run_id="r", incomplete=True)
+    later = replace(ranged(number, {O0: 30}, {O0: 40}), **more)
+    assert said in refused(decide(found, later, own="here", calls=True))
+
+
 def test_the_refusal_of_a_gap_names_the_likeliest_cause_first() -> None:
     verdict = decide(told(7, GAP), ranged(10, {O0: 55}, {O0: 60}), own="here")
     assert isinstance(verdict, Refuse)

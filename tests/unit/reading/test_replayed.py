@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
-from spark_kafka_eos.errors import DataLoss, LedgerRefused
+from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.ledger import progress
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
-from spark_kafka_eos.ledger.progress import last_batch
-from spark_kafka_eos.model import Origin, TopicPartition
-from spark_kafka_eos.options import source_options
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, recorded
 
 SINK = {"sink.kafka.transactional.id": "copy"}
-U0 = TopicPartition("u", 0)
 
 
 def of(start, end, *, cluster="model", origin=None):
@@ -138,47 +132,3 @@ def test_a_topic_that_ends_before_the_copy_is_still_data_loss(open_positions, le
     source = open_positions(Brokers(t=[(0, 5)]), **SINK)
     with pytest.raises(DataLoss, match="t-0 from 10 .*ends at 5"):
         source.batch(json_of(t=[10]), source.latest(json_of(t=[10]), limited=True))
-
-
-# Which of the sink's sources is this one?
-
-
-def found(*partitions, topic_ids=None):
-    sink = source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"} | SINK).sink
-    assert sink is not None
-    return last_batch(sink, Origin(cluster="model", topic_ids=topic_ids or {}), partitions)
-
-
-def test_each_source_has_its_own_place_by_cluster_and_partitions(ledger):
-    ids = {"t": uuid.UUID(int=1), "u": uuid.UUID(int=2)}
-    ledger(None, of({T0: 1}, {T0: 2}), of({U0: 3}, {U0: 4}), of({T0: 8}, {T0: 9}, cluster="another"))
-    assert found(T0, T1, topic_ids=ids).offsets == {T0: 2}
-    assert found(U0, topic_ids=ids).offsets == {U0: 4}
-    assert found(TopicPartition("v", 0), topic_ids=ids | {"v": uuid.UUID(int=3)}) is None
-
-
-def test_of_two_sources_that_share_a_partition_the_one_with_the_same_partitions_counts(ledger):
-    ids = {"t": uuid.UUID(int=1)}
-    ledger(of({T0: 1}, {T0: 2}), of({T0: 5, T1: 5}, {T0: 6, T1: 6}))
-    assert found(T0, T1, topic_ids=ids).offsets == {T0: 6, T1: 6}
-
-
-def test_two_sources_with_the_same_partitions_are_refused_unless_they_were_at_the_same_offsets(ledger):
-    ids = {"t": uuid.UUID(int=1)}
-    ledger(of({T0: 1}, {T0: 2}), of({T0: 1}, {T0: 2}))
-    assert found(T0, topic_ids=ids).offsets == {T0: 2}
-    ledger(of({T0: 1}, {T0: 2}), of({T0: 1}, {T0: 3}))
-    with pytest.raises(LedgerRefused, match="two sources of the query with transactional.id 'copy' read the same"):
-        found(T0, topic_ids=ids)
-
-
-def test_offsets_of_a_topic_that_was_created_again_are_no_end(ledger):
-    old = Origin(cluster="model", topic_ids={"t": uuid.UUID(int=9)})
-    ledger(of({T0: 1}, {T0: 2}, origin=old))
-    assert found(T0, topic_ids={"t": uuid.UUID(int=1)}) is None
-    assert found(T0, topic_ids=old.topic_ids).offsets == {T0: 2}
-
-
-def test_an_incomplete_entry_is_no_end(ledger):
-    ledger(of({T0: 1}, {T0: 2}), incomplete=True)
-    assert found(T0, topic_ids={"t": uuid.UUID(int=1)}) is None

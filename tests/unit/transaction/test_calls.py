@@ -93,6 +93,14 @@ def test_an_error_that_says_nothing_was_committed_is_believed_even_after_a_commi
     enter()
 
 
+def test_a_call_that_fails_when_it_appends_again_has_committed_nothing(calls, enter):
+    with pytest.raises(OSError), calls.enter(BATCH, incomplete=lambda _: None) as attempt:  # noqa: PT011 - just this one
+        attempt.commit_begins()
+        attempt.appending()
+        raise OSError
+    enter()
+
+
 UNKNOWN = [CommitOutcomeUnknown("x"), LedgerRefused("x", committed="unknown"), KeyboardInterrupt(), OSError()]
 
 
@@ -181,6 +189,9 @@ def test_it_is_known_since_when_a_run_has_made_no_call(calls, enter):
     with pytest.raises(InvalidRow):
         enter(replace(BATCH, batch_id=5), InvalidRow("x"))
     assert calls.uncalled_since(BATCH) == 6, "a call that failed is one"
+    with pytest.raises(InvalidRow):
+        enter(BATCH, InvalidRow("x"))
+    assert calls.uncalled_since(BATCH) == 4, "and none since, when it is made again"
     assert calls.uncalled_since(replace(BATCH, run_id="another")) == 0
 
 

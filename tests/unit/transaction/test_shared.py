@@ -21,6 +21,7 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, CommitReport
 from spark_kafka_eos.errors import (
     AttemptsExhausted,
+    BrokerUnreachable,
     CommitOutcomeUnknown,
     ConfigurationError,
     LedgerRefused,
@@ -39,7 +40,7 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
 from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER, reads
-from tests.model_kafka import CLIENT, KafkaModel, lost, refused
+from tests.model_kafka import CLIENT, KafkaModel, lost, refused, unanswered
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
 PATIENCE = replace(CLIENT, request_timeout_ms=10_000, delivery_timeout_ms=10_000)  # less than a transaction's timeout
@@ -210,6 +211,7 @@ def test_observers_hear_of_every_batch_whatever_became_of_it(transaction):
         ("failed", "UnknownTopic", ()),
         ("failed", "AttemptsExhausted", ("a task ran again",)),
     ]
+    assert [(report.records, report.bytes, report.partitions) for report in heard] == [(1, 1, 1), *[(0, 0, 0)] * 4]
     assert [phase.name for phase in heard[-1].trace.phases] == ["begin", "abort"]
     assert list(heard[0].milliseconds) == ["begin", "offsets", "end"]
 
@@ -714,6 +716,22 @@ def test_a_commit_that_came_after_the_timeout_is_settled_by_the_ledger(kafka):
     assert kafka.commits == 1
 
 
+def test_when_no_broker_answers_a_commit_they_are_not_waited_for_any_longer_after_the_timeout(kafka):
+    def waited(seconds):
+        one = Kafka(kafka.version)
+        transaction = owner(one)
+        transaction.begin(batch(0))
+        transaction.appending()
+        one.world.now += seconds
+        one.meets |= dict.fromkeys(("EndTxn", "DescribeTransactions", "InitProducerId"), lost)
+        began = one.clock()
+        with pytest.raises(CommitOutcomeUnknown, match="not answered"):
+            transaction.commit(batch(0))
+        return one.clock() - began
+
+    assert waited(61) == pytest.approx(waited(0))
+
+
 def test_an_id_that_timed_out_and_was_forgotten_before_the_commit_costs_one_attempt(kafka):
     """FLINK-39072: a committer that can only commit the same transaction again does so for ever."""
 
@@ -847,6 +865,23 @@ def test_a_refusal_counts_at_once_if_the_owner_is_still_the_same(kafka):
     assert len(kafka.sent("DescribeTransactions")) - asked == 2
 
 
+def test_before_a_refusal_is_looked_at_again_because_the_owner_has_changed_some_time_passes(kafka):
+    settled(OPTIONS, kafka, sourced(0, SOURCE))
+    newer, asked = owner(kafka), []
+
+    def meet(_request, answer):
+        asked.append(kafka.clock())
+        if len(asked) == 2:
+            newer.begin(batch(1))
+        return answer()
+
+    looking = owner(kafka)
+    kafka.meets["DescribeTransactions"] = meet
+    with pytest.raises(LedgerRefused):
+        looking.begin(sourced(7, SOURCE))
+    assert 0.001 < asked[-1] - asked[0] < 0.1
+
+
 def test_answers_that_do_not_fit_are_no_reason_to_refuse_however_long_the_driver_was_paused_between_them(kafka):
     """The ledger had no entry yet, and then the group has the offsets that another driver committed with one."""
 
@@ -933,9 +968,10 @@ def test_an_operators_word_settles_one_refusal_and_no_other(kafka, caplog):
         settled(replace(OPTIONS, resolve=word), kafka, sourced(9, SOURCE))
 
 
-def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_continued_from(kafka, transaction):
+@pytest.mark.parametrize("process", ["the same one", "another one"])
+def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_continued_from(kafka, transaction, process):
     run(transaction, 0)
-    transaction.note_incomplete(batch(0))
+    (transaction if process == "the same one" else owner(kafka)).note_incomplete(batch(0))
     for number in (0, 1):
         restarted = owner(kafka)
         with pytest.raises(LedgerRefused, match="batch 0 is incomplete: the writer's first call was committed"):
@@ -1104,6 +1140,31 @@ def test_an_unanswered_init_producer_id_is_not_sent_again_if_another_driver_took
 def test_a_run_goes_on_in_another_process_after_its_own_commit(brokers):
     for number in range(4):
         assert write_as(owner(brokers), number, RUN).redone == ()
+
+
+def test_a_run_goes_on_in_another_process_although_the_brokers_have_forgotten_the_id(brokers):
+    write_as(owner(brokers), 0, RUN)
+    brokers.transactions.expire()
+    assert write_as(owner(brokers), 1, RUN).outcome == "committed"
+
+
+def test_a_run_goes_on_in_another_process_though_it_may_not_describe_the_id(brokers):
+    brokers.meets["DescribeTransactions"] = refused(UNAUTHORIZED)
+    for number in range(2):
+        assert write_as(owner(brokers), number, RUN).outcome == "committed"
+
+
+@pytest.mark.parametrize("brokers", [(1, False), (1, True)], indirect=True, ids=["TV1", "TV1, verified"])
+@pytest.mark.parametrize("meets", [lost, unanswered])
+def test_who_does_not_know_its_epoch_after_an_unanswered_init_producer_id_looks_before_it_goes_on(brokers, meets):
+    """Its own InitProducerId is not taken for that of another driver."""
+    transaction = owner(brokers)
+    write_as(transaction, 0, RUN)
+    brokers.meets["InitProducerId"] = meets
+    with pytest.raises(BrokerUnreachable):
+        write_as(transaction, 1, RUN)
+    brokers.meets.clear()
+    assert write_as(transaction, 1, RUN).outcome == "committed"
 
 
 def test_a_run_goes_on_in_another_process_after_an_attempt_that_timed_out(brokers):

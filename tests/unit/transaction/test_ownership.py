@@ -1,0 +1,123 @@
+"""Whose a transactional.id is, from what its coordinator shows: each case, up to the last epochs of a producer id."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_eos.model import ProducerIdentity
+from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.transaction.ownership import (
+    Owner,
+    is_given_up,
+    is_left_by_commit,
+    is_left_by_run,
+    is_left_by_take,
+    taken_from,
+    taken_since,
+)
+
+LAST = 2**15 - 2  # the last epoch of a producer id in which a transaction may begin
+NEW_ID = (8, 0)  # the next producer id of id 7
+STATES = (
+    *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
+    *("PrepareEpochFence", "Dead"),
+)
+
+
+def facts(state: str, producer_id: int, epoch: int) -> TransactionFacts:
+    return TransactionFacts(state=state, producer_id=producer_id, epoch=epoch, timeout_ms=60_000)
+
+
+def held(epoch: int) -> ProducerIdentity:
+    return ProducerIdentity(transactional_id="id", producer_id=7, epoch=epoch)
+
+
+@pytest.mark.parametrize(("now", "taken"), [((7, 3), False), ((7, 4), True), ((7, 2), True), ((8, 3), True)])
+def test_an_id_is_taken_once_it_has_another_producer_id_or_epoch(now, taken):
+    assert taken_from(held(3), facts("Ongoing", *now)) is taken
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("now", [(7, 3), (7, 4), (7, 5), (8, 4)])
+def test_a_transaction_is_given_up_if_it_was_aborted_under_the_next_epoch(state, now):
+    assert is_given_up(held(3), facts(state, *now)) is (state.endswith("Abort") and now == (7, 4))
+
+
+@pytest.mark.parametrize(
+    ("version", "left"),
+    [(0, {(7, 3)}), (1, {(7, 3)}), (2, {(7, 4)}), (None, {(7, 3), (7, 4)})],
+)
+def test_a_commit_leaves_its_own_epoch_or_the_next_one_as_its_protocol_says(version, left):
+    shown = [(7, 2), (7, 3), (7, 4), (7, 5), (8, 3), (8, 4), NEW_ID]
+    found = {
+        each for each in shown if is_left_by_commit(7, 3, facts("CompleteCommit", *each), transaction_version=version)
+    }
+    assert found == left
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state != "CompleteCommit"])
+def test_only_a_commit_with_all_its_markers_leaves_something(state):
+    assert not is_left_by_commit(7, 3, facts(state, 7, 3), transaction_version=1)
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "left"),
+    [(2, LAST, True), (None, LAST, True), (1, LAST, False), (2, LAST - 1, False), (None, LAST - 1, False)],
+)
+def test_only_tv2_and_only_a_commit_in_the_last_epoch_leaves_another_producer_id(version, epoch, left):
+    assert is_left_by_commit(7, epoch, facts("CompleteCommit", *NEW_ID), transaction_version=version) is left
+    assert not is_left_by_commit(7, epoch, facts("CompleteCommit", 8, 1), transaction_version=version)
+
+
+@pytest.mark.parametrize(
+    ("state", "now", "left"),
+    [
+        ("CompleteCommit", (7, 3), True),
+        ("CompleteCommit", (7, 4), True),
+        ("Ongoing", (7, 3), True),
+        ("Ongoing", (7, 4), False),
+        ("CompleteAbort", (7, 4), True),
+        ("CompleteAbort", (7, 3), False),
+        ("CompleteAbort", (7, 5), False),
+        ("Empty", (7, 4), False),
+        ("Ongoing", (8, 3), False),
+        ("CompleteAbort", (8, 4), False),
+    ],
+)
+def test_a_run_leaves_its_commit_or_what_a_late_request_of_it_opened_again(state, now, left):
+    assert is_left_by_run(7, 3, facts(state, *now)) is left
+
+
+@pytest.mark.parametrize(
+    ("now", "taken"),
+    [((7, 1), False), ((7, 2), False), ((7, 3), True), ((7, 4), True), ((7, 5), True), ((7, 6), False), (NEW_ID, False)],
+)
+@pytest.mark.parametrize("state", ["Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"])
+def test_one_request_for_the_id_takes_up_to_two_epochs(state, now, taken):
+    assert is_left_by_take(Owner(producer_id=7, epoch=3), facts(state, *now)) is taken
+
+
+@pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "CompleteCommit", "Dead"])
+def test_who_writes_under_a_later_epoch_has_taken_the_id(state):
+    before = Owner(producer_id=7, epoch=3)
+    assert not is_left_by_take(before, facts(state, 7, 4))
+    assert is_left_by_take(before, facts(state, 7, 3)), "the transaction that was there before"
+
+
+@pytest.mark.parametrize(("epoch", "taken"), [(LAST + 1, True), (LAST, True), (LAST - 1, True), (LAST - 2, False)])
+def test_a_request_leads_to_another_producer_id_if_its_two_epochs_go_beyond_the_last_one(epoch, taken):
+    before = Owner(producer_id=7, epoch=epoch)
+    assert is_left_by_take(before, facts("Empty", *NEW_ID)) is taken
+    assert not is_left_by_take(before, facts("Empty", 8, 1))
+
+
+@pytest.mark.parametrize(("epoch", "taken"), [(0, True), (1, False)])
+def test_a_request_for_an_unknown_id_leads_to_the_first_epoch(epoch, taken):
+    assert is_left_by_take(Owner(), facts("Empty", 7, epoch)) is taken
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("now", [(7, 3), (7, 4), (8, 3)])
+def test_who_took_the_id_since_is_about_to_write_or_writing(state, now):
+    then = Owner(producer_id=7, epoch=3)
+    assert taken_since(then, facts(state, *now)) is (state in ("Empty", "Ongoing") and now != (7, 3))
