@@ -89,12 +89,14 @@ def last_batch(sink: SinkLedger, origin: Origin, partitions: Collection[TopicPar
         kept = {tp for tp in source.offsets if tp.topic in there}
         if kept & wanted:
             found.append(_only(source, kept))
+    if not found:
+        return None
     # Of sources that share a partition, the one with the same partitions is meant.
-    best = max((len(wanted & source.offsets.keys()) for source in found), default=0)
+    best = max(len(wanted & source.offsets.keys()) for source in found)
     found = [source for source in found if len(wanted & source.offsets.keys()) == best]
     if any((source.offsets, source.start) != (found[0].offsets, found[0].start) for source in found):
         raise _ambiguous(sink, "the same partitions, and were at different offsets")
-    return found[0] if found else None
+    return found[0]
 
 
 def _only(source: SourceProgress, kept: Collection[TopicPartition]) -> SourceProgress:

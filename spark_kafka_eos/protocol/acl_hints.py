@@ -38,7 +38,7 @@ _INCLUDED = {_TOPIC: "Read or Write", _GROUP: "Read", _TRANSACTIONAL_ID: "Write"
 class Subject:
     """What a broker's response refers to, for messages: the resources in the request, and a note on them.
 
-    `topic` is for requests without a partition; `note` is appended to the partition.
+    `topic` is for requests without a partition; `note` is appended to either.
     """
 
     partition: TopicPartition | None = None
@@ -50,7 +50,7 @@ class Subject:
     def __str__(self) -> str:
         parts = (
             f"{self.partition}{self.note}" if self.partition else "",
-            f"topic {self.topic!r}" if self.topic else "",
+            f"topic {self.topic!r}{self.note}" if self.topic else "",
             f"group {self.group!r}" if self.group else "",
             f"transactional id {self.transactional_id!r}" if self.transactional_id else "",
         )

@@ -384,3 +384,29 @@ def test_the_number_of_dead_letters_is_in_the_record_if_there_are_any() -> None:
     assert ledger.decode_record(ledger.encode_record(entry)) == entry
     other = ledger.encode_record(entry).replace(b'"dead":6', b'"dead":"six"')
     assert ledger.decode_record(other) == replace(ENTRY, written=WRITTEN)
+
+
+def test_of_several_that_are_no_entries_the_records_reason_is_named_and_a_newer_releases_before_any() -> None:
+    junk, other = b"junk", OffsetAndMetadata(offset=3, metadata='{"v":3,"serial":1}')
+    found = newest(junk, {AT: other}, AT)
+    assert isinstance(found, UnreadableEntry)
+    assert "(another program has written it)" in found.description
+    assert found.serial == 0, "nothing is known of any commit"
+    places = [TopicPartition(name, 0) for name in ("a", "b")]
+    newer = {place: OffsetAndMetadata(offset=0, metadata=f'{{"v":{9 + n}}}') for n, place in enumerate(places)}
+    found = newest(junk, newer, AT)
+    assert isinstance(found, UnreadableEntry)
+    assert "(it has format version 9," in found.description
+
+
+def test_what_is_no_entry_counts_as_the_last_commit_that_is_known_beside_it() -> None:
+    found = newest(b"junk", {AT: ledger.encode_pointer(entry(5), 0), TopicPartition("a", 0): ledger.encode_pointer(entry(8), 0)}, AT)
+    assert isinstance(found, UnreadableEntry)
+    assert found.serial == 8
+
+
+def test_of_two_places_with_the_same_commit_the_ledgers_own_counts() -> None:
+    same = ledger.encode_pointer(entry(5), 0)
+    for other in (TopicPartition("a", 0), TopicPartition("z", 0)):
+        assert newest(None, {other: same, AT: same}, AT) == ledger.decode_committed(same)
+        assert newest(None, {other: same}, AT) == MovedLedger(serial=5, topic=other.topic)

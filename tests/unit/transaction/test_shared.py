@@ -865,21 +865,22 @@ def test_a_refusal_counts_at_once_if_the_owner_is_still_the_same(kafka):
     assert len(kafka.sent("DescribeTransactions")) - asked == 2
 
 
-def test_before_a_refusal_is_looked_at_again_because_the_owner_has_changed_some_time_passes(kafka):
+def test_before_a_refusal_is_looked_at_again_because_the_owner_has_changed_more_and_more_time_passes(kafka):
     settled(OPTIONS, kafka, sourced(0, SOURCE))
-    newer, asked = owner(kafka), []
+    asked = []
 
     def meet(_request, answer):
         asked.append(kafka.clock())
-        if len(asked) == 2:
-            newer.begin(batch(1))
-        return answer()
+        response = answer()
+        response.transaction_states[0].producer_epoch += min(len(asked), 7)
+        return response
 
     looking = owner(kafka)
     kafka.meets["DescribeTransactions"] = meet
     with pytest.raises(LedgerRefused):
         looking.begin(sourced(7, SOURCE))
-    assert 0.001 < asked[-1] - asked[0] < 0.1
+    assert len(asked) == 8
+    assert 0.2 < asked[-1] - asked[0] < 1
 
 
 def test_answers_that_do_not_fit_are_no_reason_to_refuse_however_long_the_driver_was_paused_between_them(kafka):
