@@ -75,7 +75,7 @@ LETTERS = pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for
 def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
     """The headers that a dead letter has after the record's own. A long cause or message is cut."""
     row = pa.RecordBatch.from_pydict({field: [getattr(letter, field)] for field in _FIELDS}, schema=LETTERS)
-    return [(name, values[0].as_py()) for name, _, values in header_columns(row) if len(values)]
+    return [(name, value.as_py()) for name, _, values in header_columns(row) for value in values]
 
 
 def header_columns(letters: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64], pa.BinaryArray]]:

@@ -198,9 +198,9 @@ def require_named(planned: ReplayPlan, named: Collection[str]) -> None:
 
 def _why_reserved(cluster: Cluster, topic: str, ledger_topic: str) -> str | None:
     """Why no dead letter may go there. A topic that does not exist is the preflight's to refuse."""
-    if (why := why_reserved(topic, ledger_topic)) is not None:
-        return why
-    return cluster.why_reserved(topic, ledger_topic) if cluster.exists(topic, patience_ms=0) else None
+    if cluster.exists(topic, patience_ms=0):
+        return cluster.why_reserved(topic, ledger_topic)
+    return why_reserved(topic, ledger_topic)
 
 
 def _refused(

@@ -45,7 +45,7 @@ def test_each_replay_is_counted_and_the_records_own_headers_stay():
 
 
 def test_numbers_that_anybody_may_write_are_not_told_apart_beyond_the_most():
-    numbers = (MOST - 1, MOST, MOST + 1, 999_999)
+    numbers = (MOST - 1, MOST, MOST + 1, 999_999_999)
     found = [replays_of([(REPLAYS, str(number).encode())], *PLAIN) for number in numbers]
     assert found == [MOST - 1, MOST, MOST, MOST]
 
