@@ -114,7 +114,8 @@ def chosen(room: Room) -> Iterator[tuple[Mutant, str]]:
         seen = set()
         for mutant in of_module(module):
             change = change_of(mutant)
-            shape_only = "@dataclass(" in change  # slots and the like, which no behaviour depends on
+            # Slots and the like, and imports for types, which no behaviour depends on.
+            shape_only = "@dataclass(" in change or "TYPE_CHECKING" in change
             if change not in seen and not shape_only and digest(module, change) % room.one_in == 0:
                 seen.add(change)
                 yield mutant, change

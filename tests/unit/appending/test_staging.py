@@ -411,3 +411,14 @@ def test_an_escaped_id_is_one_folder_also_where_the_directory_is_an_uri():
 def test_without_a_transactional_id_the_checkpoint_tells_whose_directory_it_is():
     found = directory("", deliveryGuarantee="at-least-once")
     assert found == "root/kafka-eos-staging/~2Fcheckpoint"
+
+
+def test_a_name_stays_readable_as_long_as_it_is_short_enough_for_a_directory():
+    def directory(name: str) -> str:
+        given = {"kafka.bootstrap.servers": "b:1", "topic": "t", "stagingDir": "/s", "kafka.transactional.id": name}
+        return PurePosixPath(staging_of(sink_options(given), "/default").directory or "").name
+
+    assert directory("x" * 200) == "x" * 200
+    long = [directory("x" * 200 + end) for end in "yz"]
+    assert long[0] != long[1]
+    assert all(len(each) < 200 and each.startswith("x" * 50) for each in long)

@@ -53,7 +53,16 @@ def test_anything_else_is_refused_with_the_reason(value, why):
 
 @pytest.mark.parametrize(
     ("one", "others", "within"),
-    [("a", "a,b", True), ("a:1", "a", True), ("a:1", "a:0-1", True), ("a", "a:0-1", False), ("a:2", "a:0-1", False)],
+    [
+        ("a", "a,b", True),
+        ("a:1", "a", True),
+        ("a:1", "a:0-1", True),
+        ("a:0-1", "a:0-1", True),
+        ("a", "a:0-1", False),
+        ("a:2", "a:0-1", False),
+        ("a:1-2", "a:0-1", False),
+        ("b", "a", False),
+    ],
 )
 def test_what_a_transaction_declares_must_be_within_what_its_writer_does(one, others, within):
     (declared,) = output_topics(one)

@@ -204,6 +204,12 @@ def test_a_malformed_start_shows_the_shape_that_is_expected(text):
         p.starting_offsets(text)
 
 
+def test_offsets_are_numbers_of_64_bits():
+    assert p.ending_offsets(f'{{"a": {{"0": {2**63 - 1}}}}}') == {TP("a", 0): 2**63 - 1}
+    with pytest.raises(ValueError, match=f"{2**63} .topic 'a', partition 0. is not a valid"):
+        p.ending_offsets(f'{{"a": {{"0": {2**63}}}}}')
+
+
 def test_an_end_cannot_be_earliest():
     assert p.ending_offsets('{"a": {"0": -1}}') == {TP("a", 0): -1}
     assert p.ending_offsets("Latest") == "latest"
