@@ -160,7 +160,9 @@ def test_a_pointer_that_was_reset_leads_past_no_entry_although_a_dead_driver_lef
     kafka.before("EndTxn", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         dead.commit(batch(1))
-    kafka.group("id.ledger").offsets[BOOKS] = 3, ""
+    left = kafka.partitions[BOOKS].log[-1]
+    assert left.commit is None, "its record, without a marker"
+    kafka.group("id.ledger").offsets[BOOKS] = left.offset, ""
     assert commit(owner(kafka), batch(1)) is verdicts.Write
     assert entry(kafka).serial == 2
 
