@@ -152,6 +152,15 @@ def test_a_start_reads_only_what_follows_the_pointer_and_the_topic_is_looked_up_
     assert kafka.sent("Metadata") == []
 
 
+def test_who_created_the_topic_does_not_look_it_up_again(kafka):
+    transaction = owner(kafka)
+    commit(transaction, batch(0))
+    assert len(kafka.sent("CreateTopics")) == 1
+    kafka.requests.clear()
+    commit(transaction, batch(1))
+    assert kafka.sent("Metadata") == []
+
+
 def test_a_pointer_that_was_reset_leads_past_no_entry_although_a_dead_driver_left_one_open(kafka):
     commit(owner(kafka), batch(0))
     dead = owner(kafka)
