@@ -55,9 +55,7 @@ class CommittedEnd:
 
     def starts(self) -> dict[_Place, int]:
         return {
-            (cluster, tp): offset
-            for cluster, source in self._each()
-            for tp, offset in (source.start or {}).items()
+            (cluster, tp): offset for cluster, source in self._each() for tp, offset in (source.start or {}).items()
         }
 
     def unknown(self) -> str | None:

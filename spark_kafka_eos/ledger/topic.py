@@ -66,16 +66,11 @@ class LedgerTopic:
 
     def ensure(self) -> None:
         """Create the topic if it does not exist."""
-        if self._there:
-            return
-        try:
-            self._cluster.refresh([self.at.topic], patience_ms=0)
-        except UnknownTopic:
+        if not self.exists():
             from spark_kafka_eos.ledger.create import create_ledger  # once in its life
 
             create_ledger(self._cluster, self.at.topic)
             self._cluster.refresh([self.at.topic])
-        self._there = True
 
     def exists(self) -> bool:
         """Whether the topic exists; asks until it does."""

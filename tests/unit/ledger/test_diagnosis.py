@@ -41,7 +41,8 @@ def test_without_a_batch_there_is_no_verdict(kafka):
 
 
 @pytest.mark.parametrize(
-    ("more", "destination", "planned"), [({"topic": "out"}, "out", True), ({"outputTopics": "out"}, "out", True), ({}, "*", False)]
+    ("more", "destination", "planned"),
+    [({"topic": "out"}, "out", True), ({"outputTopics": "out"}, "out", True), ({}, "*", False)],
 )
 def test_of_a_batch_write_the_destination_is_known_unless_its_rows_name_the_topics(kafka, more, destination, planned):
     options = sink_options(GIVEN | {"txnAppId": "app", "txnVersion": "3"} | more)

@@ -400,7 +400,11 @@ def test_of_several_that_are_no_entries_the_records_reason_is_named_and_a_newer_
 
 
 def test_what_is_no_entry_counts_as_the_last_commit_that_is_known_beside_it() -> None:
-    found = newest(b"junk", {AT: ledger.encode_pointer(entry(5), 0), TopicPartition("a", 0): ledger.encode_pointer(entry(8), 0)}, AT)
+    found = newest(
+        b"junk",
+        {AT: ledger.encode_pointer(entry(5), 0), TopicPartition("a", 0): ledger.encode_pointer(entry(8), 0)},
+        AT,
+    )
     assert isinstance(found, UnreadableEntry)
     assert found.serial == 8
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import cast
 
 import pytest
 
@@ -12,11 +13,12 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.ledger.progress import committed_by, committed_progress, last_batch
 from spark_kafka_eos.model import Origin, TopicPartition
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.options.source import SinkLedger
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 FIRST, SECOND = uuid.UUID(int=1), uuid.UUID(int=2)
 GIVEN = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "sink.kafka.transactional.id": "copy"}
-SINK = source_options(GIVEN).sink
+SINK = cast(SinkLedger, source_options(GIVEN).sink)
 
 
 def of(start, end, *, cluster="model", origin=None):

@@ -24,7 +24,9 @@ class Log:
     def __init__(self) -> None:
         self.partition = Partition()
 
-    def add(self, key: str | None, value: str | None, *, producer: int = -1, epoch: int = 0, codec: str = "none") -> int:
+    def add(
+        self, key: str | None, value: str | None, *, producer: int = -1, epoch: int = 0, codec: str = "none"
+    ) -> int:
         """Append a record, in a transaction of this producer or else outside of transactions; its offset."""
         keys, values = (pa.array([None if each is None else each.encode()], pa.binary()) for each in (key, value))
         batch = encode(keys, values, 1_700, compression_type=codec)

@@ -357,7 +357,9 @@ def test_a_query_whose_first_batches_called_nothing_begins_with_a_later_one(more
         (10, {}, "the last committed batch is 7"),
     ],
 )
-def test_an_incomplete_batch_is_not_passed_over_however_many_batches_after_it_called_nothing(number, more, said) -> None:
+def test_an_incomplete_batch_is_not_passed_over_however_many_batches_after_it_called_nothing(
+    number, more, said
+) -> None:
     found = replace(told(7, GAP), run_id="r", incomplete=True)
     later = replace(ranged(number, {O0: 30}, {O0: 40}), **more)
     assert said in refused(decide(found, later, own="here", calls=True))

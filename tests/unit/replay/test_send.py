@@ -12,8 +12,8 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.replay import send
-from spark_kafka_eos.replay.plan import REPLAYS
+from spark_kafka_eos.replay import plan, send
+from spark_kafka_eos.replay.plan import REPLAYS, Stream
 from spark_kafka_eos.replay.stored import StoredLetter
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
@@ -100,7 +100,8 @@ def put_aside(kafka: KafkaModel, *letters: DeadLetter, partition: int = 0) -> No
 
 
 def of(cause: str = "undecodable", **more: Any) -> DeadLetter:
-    return DeadLetter(**({"cause": cause, "topic": "in", "partition": 0, "offset": 1} | more))
+    known: dict[str, Any] = {"cause": cause, "topic": "in", "partition": 0, "offset": 1}
+    return DeadLetter(**(known | more))
 
 
 def sent(kafka: KafkaModel, topic: str = "in") -> list[tuple[bytes, bytes | None]]:
@@ -175,13 +176,13 @@ def test_nothing_is_sent_if_one_of_them_may_not_go_where_it_says(kafka, letter, 
 
 def test_what_was_replayed_too_often_stays(kafka):
     put_aside(kafka, of())
-    assert planned(kafka, max_replays=0).left == {send.Stream("undecodable", 0): 1}
+    assert planned(kafka, max_replays=0).left == {Stream("undecodable", 0): 1}
     assert planned(kafka, max_replays=0).records == 0
     assert planned(kafka, max_replays=1).records == 1
 
 
 def test_more_streams_than_anybody_needs_are_refused(kafka, monkeypatch):
-    monkeypatch.setattr(send.replays, "MOST_STREAMS", 2)
+    monkeypatch.setattr(plan, "MOST_STREAMS", 2)
     put_aside(kafka, of("a"), of("b"), of("a"))
     assert planned(kafka).records == 3
     put_aside(kafka, of("c"))

@@ -94,10 +94,14 @@ def test_an_error_that_says_nothing_was_committed_is_believed_even_after_a_commi
 
 
 def test_a_call_that_fails_when_it_appends_again_has_committed_nothing(calls, enter):
-    with pytest.raises(KeyboardInterrupt), calls.enter(BATCH, incomplete=lambda _: None) as attempt:
-        attempt.commit_begins()
-        attempt.appending()
-        raise KeyboardInterrupt
+    def first() -> None:
+        with calls.enter(BATCH, incomplete=lambda _: None) as attempt:
+            attempt.commit_begins()
+            attempt.appending()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        first()
     enter()
 
 

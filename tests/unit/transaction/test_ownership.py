@@ -90,7 +90,15 @@ def test_a_run_leaves_its_commit_or_what_a_late_request_of_it_opened_again(state
 
 @pytest.mark.parametrize(
     ("now", "taken"),
-    [((7, 1), False), ((7, 2), False), ((7, 3), True), ((7, 4), True), ((7, 5), True), ((7, 6), False), (NEW_ID, False)],
+    [
+        ((7, 1), False),
+        ((7, 2), False),
+        ((7, 3), True),
+        ((7, 4), True),
+        ((7, 5), True),
+        ((7, 6), False),
+        (NEW_ID, False),
+    ],
 )
 @pytest.mark.parametrize("state", ["Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"])
 def test_one_request_for_the_id_takes_up_to_two_epochs(state, now, taken):
