@@ -161,6 +161,16 @@ def test_a_partition_that_was_just_added_is_found(broker):
     assert cluster.leader(TopicPartition("orders", 2)) == 1
 
 
+@pytest.mark.parametrize(("epoch", "known"), [(-1, {}), (0, {TopicPartition("orders", 0): 0})])
+def test_only_the_epochs_of_leaders_that_a_broker_says_are_known(broker, answers, epoch, known):
+    broker.script["Metadata"].append(described(answers, broker.topic_id, leader_id=1, leader_epoch=epoch, error_code=0))
+    cluster = broker.cluster()
+    both = [TopicPartition("orders", 0), TopicPartition("other", 0)]
+    assert cluster.leader_epochs(both) == {}, "nothing is asked"
+    cluster.refresh(["orders"])
+    assert cluster.leader_epochs(both) == known
+
+
 def test_an_election_is_waited_for(broker, answers):
     broker.script["Metadata"] += [no_leader(answers, broker.topic_id)] * 3
     assert broker.cluster().leader(TopicPartition("orders", 0)) == 1
