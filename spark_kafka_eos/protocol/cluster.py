@@ -342,13 +342,13 @@ class Cluster:
 
     def _say_unreached(self, what: str) -> None:
         """Warn once, before the budget is used up, if the first connection is not made."""
-        if self._reached or self._unreached_since == math.inf:
+        if self._reached:
             return
         if self._unreached_since is None:
             self._unreached_since = self.clock()
         if self.clock() - self._unreached_since >= _SAID_AFTER_S:
             _log.warning("%s; trying for up to kafka.request.timeout.ms (%d)", what, self.options.request_timeout_ms)
-            self._unreached_since = math.inf
+            self._unreached_since = math.inf  # which no time is later than
 
     def _learn_nodes(self) -> Any:
         response = self._ask_any(MetadataRequest(topics=[], allow_auto_topic_creation=False))

@@ -325,3 +325,21 @@ def test_a_cluster_that_is_not_reached_for_five_seconds_is_named_in_one_warning(
     assert len(said) == warnings
     assert all("cannot connect to any broker (kafka.bootstrap.servers=" in text for text in said)
     assert all("trying for up to kafka.request.timeout.ms (30000)" in text for text in said)
+
+
+def test_a_cluster_that_was_reached_before_is_not_said_to_be_tried_for_as_long_as_at_the_first_time(broker, caplog):
+    down, connect = [], broker.connect
+
+    def connect_unless_down(host, port, options):
+        if down:
+            raise BrokerUnreachable(f"no connection to {host}:{port}: refused")
+        return connect(host, port, options)
+
+    broker.connect = connect_unless_down
+    cluster = broker.cluster(request_timeout_ms=30_000, delivery_timeout_ms=60_000)
+    cluster.topic("orders")
+    cluster.close()
+    down.append("now")
+    with pytest.raises(BrokerUnreachable, match="retried for 60000 ms"):
+        cluster.refresh(["orders"])
+    assert "kafka.request.timeout.ms" not in caplog.text
