@@ -343,3 +343,14 @@ def test_a_cluster_that_was_reached_before_is_not_said_to_be_tried_for_as_long_a
     with pytest.raises(BrokerUnreachable, match="retried for 60000 ms"):
         cluster.refresh(["orders"])
     assert "kafka.request.timeout.ms" not in caplog.text
+
+
+def test_no_look_up_creates_a_topic(broker):
+    cluster = broker.cluster()
+    cluster.cluster_id()
+    cluster.topic("orders")
+    cluster.topic_names()
+    cluster.nodes()
+    asked = broker.sent("Metadata")
+    assert len(asked) == 4
+    assert not any(request.allow_auto_topic_creation for request in asked)

@@ -98,15 +98,18 @@ def test_a_broker_too_old_for_our_version_question_is_asked_in_its_own(peer, con
     assert server.seen == [(API_VERSIONS, 3, 1), (API_VERSIONS, 2, 2)]
 
 
-def test_finalized_features_are_known_after_connecting(peer, connect):
+@pytest.mark.parametrize(("epoch", "known"), [(0, True), (1, True), (-1, False)])
+def test_finalized_features_are_known_after_connecting_unless_the_broker_does_not_know_them(
+    peer, connect, epoch, known
+):
     features = [
         ApiVersionsResponse.FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2)
     ]
 
     def modern(api, version, number):
-        return api_versions(version, number, finalized_features_epoch=1, finalized_features=features)
+        return api_versions(version, number, finalized_features_epoch=epoch, finalized_features=features)
 
-    assert connect(peer(modern)).finalized_features == {"transaction.version": 2}
+    assert connect(peer(modern)).finalized_features == ({"transaction.version": 2} if known else {})
 
 
 def test_a_connection_the_broker_closes_is_never_used_again(peer, connect):
