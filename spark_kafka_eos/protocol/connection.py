@@ -383,7 +383,7 @@ class Connection:
     def _decode(self, frame: memoryview) -> None:
         """Keep the response for its `receive`."""
         expected, decode, sent = self._pending[0]
-        answered = int.from_bytes(frame[:4], "big", signed=True)
+        answered = int.from_bytes(frame[:4], "big")
         if answered != expected:
             raise self._lost(f"received response {answered}, expected {expected}")
         try:

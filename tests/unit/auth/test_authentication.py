@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import socket
 import ssl
 import sys
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from spark_kafka_eos.auth.authentication import sasl_exchange, tls_context
+from spark_kafka_eos.auth.authentication import handshake, sasl_exchange, tls_context
 from spark_kafka_eos.errors import AuthenticationFailed, ConfigurationError
 from spark_kafka_eos.options import Secret, Security
 from tests.certificates import issue
@@ -167,3 +168,17 @@ def test_an_invalid_certificate_names_the_option_and_not_the_key():
     with pytest.raises(ConfigurationError, match="ssl") as caught:
         tls_context(Security(protocol="SSL", certificate_pem="nothing", key_pem=Secret("private nothing")))
     assert "private nothing" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("reason", "said"), [("WRONG_VERSION_NUMBER", "WRONG_VERSION_NUMBER"), (None, "it broke")])
+def test_why_a_tls_handshake_failed_is_said_and_its_connection_closed(reason, said):
+    class Broken:
+        def wrap_socket(self, plain, server_hostname):
+            error = ssl.SSLError(1, "it broke")
+            error.reason = reason
+            raise error
+
+    one, other = socket.socketpair()
+    with other, pytest.raises(AuthenticationFailed, match=f"the TLS handshake with broker:9093 failed: .*{said}"):
+        handshake(Broken(), one, "broker", "broker:9093")
+    assert one.fileno() == -1

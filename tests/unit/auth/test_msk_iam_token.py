@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime as dt
 import json
 import sys
@@ -173,3 +174,12 @@ def test_an_sts_that_does_not_answer_may_be_asked_again(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     with pytest.raises(BrokerUnreachable, match="AWS does not answer"):
         token(json.dumps(ROLE))
+
+
+def test_who_is_rejected_by_the_broker_is_told_to_look_at_the_policy():
+    security = source_options(OPTIONS).client.security
+    assert security.who == "the AWS credentials"
+    assert "kafka-cluster:Connect" in security.advice
+    another = dataclasses.replace(security, token_source=None, username="me")
+    assert another.who == "user 'me'"
+    assert another.advice == "Check the user name and the password."

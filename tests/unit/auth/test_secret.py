@@ -11,6 +11,7 @@ import traceback
 
 import pytest
 
+from spark_kafka_eos.auth.secret import keys
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import (
     Secret,
@@ -157,3 +158,9 @@ def test_a_key_that_cannot_be_used_is_refused_without_its_text(given, said, monk
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
     assert said in shown
     assert "sh0rt" not in shown and WORD not in shown
+
+
+def test_a_key_has_at_least_sixteen_characters():
+    assert [key.reveal() for key in keys(f"{'k' * 16},{'l' * 17}")] == ["k" * 16, "l" * 17]
+    with pytest.raises(ValueError, match="a key has at least 16 characters, but the text has 15"):
+        keys("k" * 15)

@@ -310,7 +310,7 @@ def test_a_broker_that_reads_nothing_is_given_up_after_the_request_timeout(peer,
 
     connection = connect(peer(deaf), request_timeout_ms=300)
     ask(connection)
-    topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name="t" * 200)] * 100_000
+    topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name="t" * 4_000)] * 5_000
     started = time.monotonic()
     try:
         with pytest.raises(BrokerUnreachable, match="sending MetadataRequest failed: timed out"):
@@ -475,3 +475,9 @@ def test_a_client_certificate_that_the_broker_rejects_is_reported_as_such(tmp_pa
             Connection("127.0.0.1", port, options)
         thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.5, 5.0])
+def test_what_comes_after_the_deadline_is_a_timeout_however_late_it_is(peer, connect, late_s):
+    with pytest.raises(TimeoutError):
+        connect(peer(lambda api, version, number: None))._within(time.monotonic() - late_s)

@@ -11,6 +11,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.registry import json_schema
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.encoding import encode
@@ -94,3 +95,11 @@ def test_what_is_written_is_read_by_confluents_deserializer(server, client):
 def test_a_schema_that_cannot_be_used_is_refused_by_name(schema, said):
     with pytest.raises(UnsupportedSchema, match=said):
         format_of(QuerySchema(SchemaText("JSON", schema)))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])
+@pytest.mark.parametrize("value", [True, False, "1", None, [1]])
+def test_nothing_else_is_taken_for_a_number(kind, value):
+    with pytest.raises(TypeError):
+        json_schema._number(value, kind)
+    assert json_schema._number(1, kind) == 1

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, json_format
-from google.protobuf.descriptor_pool import Default
+from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.registry import protobuf
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
@@ -168,3 +169,14 @@ def test_a_field_that_changed_its_type_is_incompatible_and_new_fields_are_not():
     other = text_of(file("t", 'name: "A" ' + field("a", 1, "STRING")))
     with pytest.raises(Incompatible, match="field t.A.a"):
         format_of(new).reader(other)
+
+
+def test_a_message_is_found_by_its_place_from_the_outermost_one_inwards():
+    inner = 'nested_type { name: "B2" nested_type { name: "C0" } nested_type { name: "C1" } }'
+    outer = f'name: "A1" nested_type {{ name: "B0" }} nested_type {{ name: "B1" }} {inner}'
+    pool = DescriptorPool()
+    pool.Add(file("deep", 'name: "A0"', outer))
+    places = {"A0": [0], "A1": [1, 1], "A1.B2": [2, 1, 2], "A1.B2.C1": [3, 1, 2, 1]}
+    for name, place in places.items():
+        zigzag = bytes(2 * number for number in place)
+        assert protobuf._indexes(pool.FindMessageTypeByName(f"deep.{name}")) == zigzag
