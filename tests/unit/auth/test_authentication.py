@@ -172,13 +172,13 @@ def test_an_invalid_certificate_names_the_option_and_not_the_key():
 
 @pytest.mark.parametrize(("reason", "said"), [("WRONG_VERSION_NUMBER", "WRONG_VERSION_NUMBER"), (None, "it broke")])
 def test_why_a_tls_handshake_failed_is_said_and_its_connection_closed(reason, said):
-    class Broken:
-        def wrap_socket(self, plain, server_hostname):
+    class Broken(ssl.SSLContext):
+        def wrap_socket(self, *_, **__):
             error = ssl.SSLError(1, "it broke")
             error.reason = reason
             raise error
 
     one, other = socket.socketpair()
     with other, pytest.raises(AuthenticationFailed, match=f"the TLS handshake with broker:9093 failed: .*{said}"):
-        handshake(Broken(), one, "broker", "broker:9093")
+        handshake(Broken(ssl.PROTOCOL_TLS_CLIENT), one, "broker", "broker:9093")
     assert one.fileno() == -1

@@ -328,7 +328,8 @@ def test_a_cluster_that_is_not_reached_for_five_seconds_is_named_in_one_warning(
 
 
 def test_a_cluster_that_was_reached_before_is_not_said_to_be_tried_for_as_long_as_at_the_first_time(broker, caplog):
-    down, connect = [], broker.connect
+    down: list[str] = []
+    connect = broker.connect
 
     def connect_unless_down(host, port, options):
         if down:
