@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_kafka_eos.dead_letters.headers import ERROR
-from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
-from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, TooLargeSchema, UnknownSchema
-from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
-from spark_kafka_eos.registry.encoding import encode
-from spark_kafka_eos.registry.formats import QuerySchema, format_of
-from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
-from spark_kafka_eos.registry.nesting import UnsupportedSchema
+from spark_kafka_eos.errors import errors_of_source
+from spark_kafka_eos.registry.arrow import ParseMode, Strategy, confluent_decoder, confluent_encoder
+from spark_kafka_eos.registry.client import SchemaType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
-
-ParseMode = Literal["fail", "permissive"]
-Strategy = Literal["topic", "record", "topic-record"]
 
 
 def from_confluent(
@@ -54,23 +46,21 @@ def from_confluent(
     Raises ConfigurationError for options that contradict each other, an unknown subject and a schema that Spark has no
     type for; RegistryError; ImportError before Spark 4.1.
     """
-    if mode not in {"fail", "permissive"}:
-        raise ConfigurationError("mode", f"must be 'fail' or 'permissive', not {mode!r}")
-    where = Registry.of(registry)
-    subject = _subject(subject, topic, key=key)
-    target = QuerySchema(_latest(where, subject) if schema is None else _given(schema, schema_type), message)
-    kind = _usable(target)
-    permissive, name = mode == "permissive", KEY_HEADER if key else VALUE_HEADER
+    decoder = confluent_decoder(
+        registry,
+        subject=subject,
+        topic=topic,
+        key=key,
+        schema=schema,
+        schema_type=schema_type,
+        message=message,
+        mode=mode,
+    )
 
     def from_registry(values: pa.Array, *more: pa.Array) -> pa.Array:
-        ids = header_ids(more[0], name).cast(pa.binary()) if more else None
-        with errors_of_source():
-            decoded = decode(values.cast(pa.binary()), ids, where, target)
-            return with_errors(decoded) if permissive else refuse(decoded)
+        return decoder(values, *more)
 
-    if permissive:
-        kind = pa.struct([pa.field("value", kind), pa.field("error", ERROR)])
-    made: Column = _udf(from_registry, kind)(column, *([] if headers is None else [headers]))
+    made: Column = _udf(from_registry, decoder.returns)(column, *([] if headers is None else [headers]))
     return made
 
 
@@ -101,92 +91,24 @@ def to_confluent(
     Raises ConfigurationError for options that contradict each other and for an unknown subject or schema;
     RegistryError; ImportError before Spark 4.1.
     """
-    where = Registry.of(registry)
-    if schema is not None:
-        text = _given(schema, schema_type)
-        subject = _subject(subject, topic, key=key, strategy=strategy, name=lambda: _record_name(text, message))
-    else:
-        subject = _subject(subject, topic, key=key, strategy=strategy)
-        text = _latest(where, subject)
-    if subject is None:
-        raise ConfigurationError("subject", "where the schema is registered is not known: give subject or topic")
-    try:
-        schema_id = where.session.registered(subject, text, register=register)
-    except UnknownSchema:
-        raise ConfigurationError(
-            "schema",
-            f"the registry at {where.hosts} does not have this schema under the subject {subject!r}",
-            action="Register it, or set register=True.",
-        ) from None
-    target = QuerySchema(text, message)
-    _usable(target)
+    encoder = confluent_encoder(
+        registry,
+        subject=subject,
+        topic=topic,
+        key=key,
+        schema=schema,
+        schema_type=schema_type,
+        message=message,
+        strategy=strategy,
+        register=register,
+    )
 
     def to_registry(values: pa.Array) -> pa.Array:
         with errors_of_source():
-            return encode(values, schema_id, target)
+            return encoder(values)
 
     made: Column = _udf(to_registry, pa.binary())(column)
     return made
-
-
-def _record_name(text: SchemaText, message: str) -> str:
-    target = QuerySchema(text, message)
-    _usable(target)
-    return format_of(target).name
-
-
-def _usable(target: QuerySchema) -> pa.DataType:
-    """The type of the values. Raises ConfigurationError for a schema that Spark has no type for."""
-    try:
-        return format_of(target).arrow
-    except UnsupportedSchema as error:
-        raise ConfigurationError("schema", f"it cannot be used: {error}") from None
-
-
-def _subject(
-    subject: str | None,
-    topic: str | None,
-    *,
-    key: bool,
-    strategy: Strategy = "topic",
-    name: Callable[[], str] | None = None,
-) -> str | None:
-    """The subject that the arguments name, None if they name none."""
-    if subject is not None and (topic is not None or strategy != "topic"):
-        raise ConfigurationError("subject", "give either the subject, or the topic and a strategy, not both")
-    match strategy:
-        case "topic":
-            return f"{topic}-{'key' if key else 'value'}" if topic is not None else subject
-        case "record" | "topic-record":
-            if name is None:
-                raise ConfigurationError("strategy", f"with {strategy!r}, the subject follows from the schema: give it")
-            if strategy == "record":
-                return name()
-            if topic is None:
-                raise ConfigurationError("topic", "the strategy 'topic-record' needs it")
-            return f"{topic}-{name()}"
-    raise ConfigurationError("strategy", f"must be 'topic', 'record' or 'topic-record', not {strategy!r}")
-
-
-def _given(schema: str, kind: SchemaType) -> SchemaText:
-    if kind not in {"AVRO", "PROTOBUF", "JSON"}:
-        raise ConfigurationError("schema_type", f"must be AVRO, PROTOBUF or JSON, not {kind!r}")
-    return SchemaText(kind, schema)
-
-
-def _latest(registry: Registry, subject: str | None) -> SchemaText:
-    if subject is None:
-        raise ConfigurationError("subject", "the schema is not known: give subject, topic or schema")
-    try:
-        return registry.session.latest(subject)
-    except UnknownSchema:
-        raise ConfigurationError(
-            "subject",
-            f"the registry at {registry.hosts} has no subject {subject!r}",
-            action="Check the name; with a naming strategy other than the topic's, give the subject itself.",
-        ) from None
-    except TooLargeSchema as error:
-        raise InvalidSchema(f"the latest schema of {subject!r} cannot be read: {error}") from None
 
 
 def _udf(function: Any, kind: pa.DataType) -> Any:

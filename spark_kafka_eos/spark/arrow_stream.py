@@ -2,6 +2,7 @@
 
     writer = TransactionalWriter(sink)
     arrow_stream(spark, source, writer, transform).option("checkpointLocation", path).start()
+    arrow_stream(spark, source, writer, sql="SELECT key, value FROM records WHERE …").option(…).start()
 
 The query's DataFrame has a row for each offset range (the source's option `rows=offsetRanges`), and the encode tasks
 read those ranges. With a DataFrame of records, each record passes from the Python that reads to the JVM, and from there
@@ -11,9 +12,9 @@ to the Python that encodes. Offsets, checkpoint and everything after encoding ar
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -22,24 +23,39 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from spark_kafka_eos.appending.blocks import ROWS, EncodeSettings
+from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.ranges import from_rows
+from spark_kafka_eos.reading.records import arrow_schema
+from spark_kafka_eos.spark.arrow_columns import (
+    Decoder,
+    Encoder,
+    decoded,
+    encoded,
+    given_schema,
+    needed,
+    permissive,
+    with_dead,
+)
 from spark_kafka_eos.spark.datasource import limits_applied
 from spark_kafka_eos.spark.encode_stage import RowBatches
 from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.schema import selecting
 from spark_kafka_eos.spark.source import read_records
+from spark_kafka_eos.spark.sql_transform import SqlTransform
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_T = TypeVar("_T")
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 _ROWS = "rows"
 _RETURN = "Return a pyarrow.RecordBatch with columns of the sink from transform (docs/arrow.md)."
+_SELECT = "Select columns of the sink, for example … AS value (docs/arrow.md)."
 
 
 def arrow_stream(
@@ -48,7 +64,10 @@ def arrow_stream(
     writer: TransactionalWriter,
     transform: Transform | None = None,
     *,
+    sql: str | None = None,
     schema: StructType | str | None = None,
+    decode: Mapping[str, Decoder] | None = None,
+    encode: Mapping[str, Encoder] | None = None,
 ) -> DataStreamWriter:
     """A stream from Kafka to Kafka whose records never enter the JVM; set its checkpoint and trigger, and start it.
 
@@ -57,19 +76,53 @@ def arrow_stream(
     65,536 rows; a micro-batch has many. Without it, `key` and `value` are copied, and `headers` with includeHeaders, or
     the columns of `schema`.
 
-    Raises ConfigurationError for options or a schema that the source does not accept. If `transform` returns something
-    that does not fit the sink, the query fails with InvalidSchema; other errors of it fail the task, with a traceback.
+    `sql` is a query instead of `transform`: DuckDB runs it over each batch, as the table `records`. It may look at one
+    record at a time only, and is checked now. Needs the extra `sql`.
+
+    `decode` has what decodes `key` or `value` before the transform (`confluent_decoder`), which also gets what was read
+    as `encoded_key` and `encoded_value`. With the mode "permissive", a record that cannot be decoded skips the
+    transform and becomes a dead letter, with the option `deadLetterTopic` of the writer. `encode` has what encodes
+    `key` or `value` after it (`confluent_encoder`).
+
+    Raises ConfigurationError for options, a schema or `sql` that cannot be used, and InvalidSchema if the result of `sql`
+    does not fit the sink. If `transform` returns something that does not fit, the query fails with InvalidSchema; other
+    errors of it fail the task, with a traceback.
     """
     if any(name.lower() == _ROWS for name in source):
         raise ConfigurationError(_ROWS, "is set by arrow_stream", action="Remove it from the source's options.")
+    if sql is not None and transform is not None:
+        raise ConfigurationError("sql", "there is a transform, too", action="Give one of the two.")
     with errors_of_source():
-        options = chosen(limits_applied(source_options(source, streaming=True), LIMITS), schema, copy=not transform)
+        options = chosen(
+            limits_applied(source_options(source, streaming=True), LIMITS), schema, copy=not transform and sql is None
+        )
+    where = writer.settings
+    reader = RangeReader(
+        _read(options, decode or {}),
+        transform if sql is None else SqlTransform(sql),
+        given=options.columns,
+        decode=_of_key_and_value("decode", decode),
+        encode=_of_key_and_value("encode", encode),
+    )
+    reader.check(EncodeSettings(topic=where.topic, targets={}, dead_letters=_dead_letters(where.dead_letter_topic)))
     given = {**source, _ROWS: "offsetRanges"}
     # PySpark declares fewer types than it takes: it makes text of any value.
     ranges = spark.readStream.format("kafka-eos").options(**given).load()  # type: ignore[arg-type]
-    return ranges.writeStream.foreachBatch(
-        functools.partial(writer.write_ranges, rows_of=RangeReader(options, transform))
-    )
+    return ranges.writeStream.foreachBatch(functools.partial(writer.write_ranges, rows_of=reader))
+
+
+def _read(options: SourceOptions, decode: Mapping[str, Decoder]) -> SourceOptions:
+    return replace(options, columns=needed(options.columns, decode, headers=options.include_headers))
+
+
+def _of_key_and_value(option: str, given: Mapping[str, _T] | None) -> dict[str, _T]:
+    if wrong := set(given or ()) - {"key", "value"}:
+        raise ConfigurationError(option, f"has {min(wrong)!r}, but only key and value can be coded")
+    return dict(given or {})
+
+
+def _dead_letters(topic: str | None) -> DeadLetterTopic | None:
+    return None if topic is None else DeadLetterTopic(topic=topic)
 
 
 def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: bool) -> SourceOptions:
@@ -85,28 +138,75 @@ def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: boo
 
 @dataclass(frozen=True)
 class RangeReader:
-    """In an encode task: the records of the offset ranges that Spark passes, with columns of the sink."""
+    """In an encode task: the records of the offset ranges that Spark passes, with columns of the sink.
+
+    `given` are the columns for the transform; if it is empty, all that are read.
+    """
 
     source: SourceOptions
-    transform: Transform | None
+    transform: Transform | SqlTransform | None
+    given: tuple[str, ...] = ()
+    decode: Mapping[str, Decoder] = field(default_factory=dict)
+    encode: Mapping[str, Encoder] = field(default_factory=dict)
 
     def __call__(self, batches: RowBatches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
         ranges = from_rows(batches)
         if not ranges:
             return
         first: list[str] | None = None
-        for records in read_records(ranges, self.source):
-            rows = sink_columns(records if self.transform is None else self.transform(records), settings)
-            first = first or rows.schema.names
-            if rows.schema.names != first:
-                raise InvalidSchema(
-                    f"transform returned the columns {', '.join(first)}, then {', '.join(rows.schema.names)}",
-                    action="Return the same columns for each batch, with nulls where there is nothing.",
-                )
-            yield rows
+        try:
+            for records in read_records(ranges, self.source):
+                for rows in self._rows(records, settings):
+                    first = first or rows.schema.names
+                    if rows.schema.names != first:
+                        raise InvalidSchema(
+                            f"transform returned the columns {', '.join(first)}, then {', '.join(rows.schema.names)}",
+                            action="Return the same columns for each batch, with nulls where there is nothing.",
+                        )
+                    yield rows
+        finally:
+            if isinstance(self.transform, SqlTransform):
+                self.transform.close()
+
+    def check(self, settings: EncodeSettings) -> None:
+        """Raise what can be known before anything is read: all but what is wrong with a function or with records."""
+        if permissive(self.decode) and settings.dead_letters is None:
+            raise ConfigurationError(
+                "deadLetterTopic",
+                "is not set, and a decoder's mode is 'permissive': there is nowhere to put what it cannot decode",
+                action="Set it on the TransactionalWriter, or decode with mode='fail'.",
+            )
+        read = arrow_schema(include_headers=self.source.include_headers, columns=self.source.columns)
+        columns = given_schema(read, self.given, self.decode)
+        if isinstance(self.transform, SqlTransform):
+            self._of_sink(self.transform.check(columns), settings)
+            self.transform.close()
+        elif self.transform is None and (self.decode or self.encode):
+            self._of_sink(
+                pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in columns], schema=columns), settings
+            )
+
+    def _rows(self, records: pa.RecordBatch, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
+        given, dead = decoded(records, self.given, self.decode)
+        for returned in self._transformed(given):
+            rows = self._of_sink(returned, settings)
+            yield with_dead(rows, dead) if permissive(self.decode) else rows
+            dead = None
+
+    def _transformed(self, given: pa.RecordBatch) -> Sequence[object]:
+        if self.transform is None:
+            return [given]
+        if isinstance(self.transform, SqlTransform):
+            return self.transform(given)
+        return [self.transform(given)]
+
+    def _of_sink(self, returned: object, settings: EncodeSettings) -> pa.RecordBatch:
+        if self.encode and isinstance(returned, pa.RecordBatch):
+            returned = encoded(returned, self.encode)
+        return sink_columns(returned, settings, sql=isinstance(self.transform, SqlTransform))
 
 
-def sink_columns(returned: object, settings: EncodeSettings) -> pa.RecordBatch:
+def sink_columns(returned: object, settings: EncodeSettings, *, sql: bool = False) -> pa.RecordBatch:
     """The columns that the sink writes, of what a transform has returned, in the sink's order and lower case. Raises
     InvalidSchema if it does not fit.
     """
@@ -122,5 +222,6 @@ def sink_columns(returned: object, settings: EncodeSettings) -> pa.RecordBatch:
         )
     except (InvalidSchema, PySparkTypeError) as error:
         problem = error.what if isinstance(error, InvalidSchema) else str(error)
-        raise InvalidSchema(f"what transform returned does not fit the sink: {problem}", action=_RETURN) from None
+        what, action = ("the result of sql", _SELECT) if sql else ("what transform returned", _RETURN)
+        raise InvalidSchema(f"{what} does not fit the sink: {problem}", action=action) from None
     return pa.RecordBatch.from_arrays([rows.column(names.index(name)) for name in written], names=written)

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
-from spark_kafka_eos.options import WriteKind, sink_options
+from spark_kafka_eos.options import SinkOptions, WriteKind, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.sink_parser import output_topics_of, require_declared
 from spark_kafka_eos.participants.participant import Participant, require_one
@@ -189,6 +189,11 @@ class TransactionalWriter:
                 rows_of=rows_of,
             )
             self._last_commit = self._writer.commit(ranges, batch_id, rows)
+
+    @property
+    def settings(self) -> SinkOptions:
+        """The checked options: for `arrow_stream`."""
+        return self._options
 
     @property
     def last_commit(self) -> CommitReport | None:

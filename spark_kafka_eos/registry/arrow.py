@@ -1,0 +1,200 @@
+"""`confluent_decoder` and `confluent_encoder`: functions of Arrow arrays, for `arrow_stream` and for `columns`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from spark_kafka_eos.dead_letters.headers import ERROR
+from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
+from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, TooLargeSchema, UnknownSchema
+from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
+from spark_kafka_eos.registry.encoding import encode
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
+from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
+
+ParseMode = Literal["fail", "permissive"]
+Strategy = Literal["topic", "record", "topic-record"]
+
+
+@dataclass(frozen=True)
+class ConfluentDecoder:
+    """Decodes arrays of framed values. Pickles, with the registry's options: they go to Spark's tasks.
+
+    `mode` is what it does with a value that cannot be decoded.
+    """
+
+    registry: Registry
+    target: QuerySchema
+    mode: ParseMode
+    key: bool = False
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of the decoded values."""
+        return format_of(self.target).arrow
+
+    @property
+    def returns(self) -> pa.DataType:
+        """Of the array that it returns: `type`, or in mode "permissive" a struct of `value` and `error`."""
+        if self.mode == "fail":
+            return self.type
+        return pa.struct([pa.field("value", self.type), pa.field("error", ERROR)])
+
+    def __call__(self, values: pa.Array, headers: pa.ListArray | None = None) -> pa.Array:
+        """Decode `values`, an array of binary. `headers` is the source's column, for schema ids that are in headers.
+
+        Raises UndecodableRecord in mode "fail", RegistryError in both.
+        """
+        name = KEY_HEADER if self.key else VALUE_HEADER
+        ids = None if headers is None else header_ids(headers, name).cast(pa.binary())
+        with errors_of_source():
+            decoded = decode(values.cast(pa.binary()), ids, self.registry, self.target)
+            return refuse(decoded) if self.mode == "fail" else with_errors(decoded)
+
+
+@dataclass(frozen=True)
+class ConfluentEncoder:
+    """Encodes arrays as framed values. Pickles; it does not ask the registry."""
+
+    target: QuerySchema
+    schema_id: int
+
+    @property
+    def type(self) -> pa.DataType:
+        """What it encodes, with all fields; those with a default may be missing."""
+        return format_of(self.target).arrow
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """Null stays null. Raises InvalidSchema for a field that the schema lacks, InvalidRow for a value that does not
+        fit it.
+        """
+        return encode(values, self.schema_id, self.target)
+
+
+def confluent_decoder(
+    registry: str | Mapping[str, Any],
+    *,
+    subject: str | None = None,
+    topic: str | None = None,
+    key: bool = False,
+    schema: str | None = None,
+    schema_type: SchemaType = "AVRO",
+    message: str = "",
+    mode: ParseMode = "fail",
+) -> ConfluentDecoder:
+    """A function from Arrow arrays of values in a schema registry's wire format to Arrow arrays of their type.
+
+    The arguments are those of `from_confluent`. The registry is asked now for the reader's schema, and by the tasks for
+    writers' schemas. Raises what `from_confluent` raises, but needs no release of Spark.
+    """
+    if mode not in {"fail", "permissive"}:
+        raise ConfigurationError("mode", f"must be 'fail' or 'permissive', not {mode!r}")
+    where = Registry.of(registry)
+    subject = _subject(subject, topic, key=key)
+    target = QuerySchema(_latest(where, subject) if schema is None else _given(schema, schema_type), message)
+    _usable(target)
+    return ConfluentDecoder(where, target, mode, key)
+
+
+def confluent_encoder(
+    registry: str | Mapping[str, Any],
+    *,
+    subject: str | None = None,
+    topic: str | None = None,
+    key: bool = False,
+    schema: str | None = None,
+    schema_type: SchemaType = "AVRO",
+    message: str = "",
+    strategy: Strategy = "topic",
+    register: bool = False,
+) -> ConfluentEncoder:
+    """A function from Arrow arrays to values in a schema registry's wire format; the inverse of `confluent_decoder`.
+
+    The arguments are those of `to_confluent`. The registry is asked now, and not by the tasks. Raises what
+    `to_confluent` raises, but needs no release of Spark.
+    """
+    where = Registry.of(registry)
+    if schema is not None:
+        text = _given(schema, schema_type)
+        subject = _subject(subject, topic, key=key, strategy=strategy, name=lambda: _record_name(text, message))
+    else:
+        subject = _subject(subject, topic, key=key, strategy=strategy)
+        text = _latest(where, subject)
+    if subject is None:
+        raise ConfigurationError("subject", "where the schema is registered is not known: give subject or topic")
+    try:
+        schema_id = where.session.registered(subject, text, register=register)
+    except UnknownSchema:
+        raise ConfigurationError(
+            "schema",
+            f"the registry at {where.hosts} does not have this schema under the subject {subject!r}",
+            action="Register it, or set register=True.",
+        ) from None
+    target = QuerySchema(text, message)
+    _usable(target)
+    return ConfluentEncoder(target, schema_id)
+
+
+def _record_name(text: SchemaText, message: str) -> str:
+    target = QuerySchema(text, message)
+    _usable(target)
+    return format_of(target).name
+
+
+def _usable(target: QuerySchema) -> pa.DataType:
+    """The type of the values. Raises ConfigurationError for a schema that Spark has no type for."""
+    try:
+        return format_of(target).arrow
+    except UnsupportedSchema as error:
+        raise ConfigurationError("schema", f"it cannot be used: {error}") from None
+
+
+def _subject(
+    subject: str | None,
+    topic: str | None,
+    *,
+    key: bool,
+    strategy: Strategy = "topic",
+    name: Callable[[], str] | None = None,
+) -> str | None:
+    """The subject that the arguments name, None if they name none."""
+    if subject is not None and (topic is not None or strategy != "topic"):
+        raise ConfigurationError("subject", "give either the subject, or the topic and a strategy, not both")
+    match strategy:
+        case "topic":
+            return f"{topic}-{'key' if key else 'value'}" if topic is not None else subject
+        case "record" | "topic-record":
+            if name is None:
+                raise ConfigurationError("strategy", f"with {strategy!r}, the subject follows from the schema: give it")
+            if strategy == "record":
+                return name()
+            if topic is None:
+                raise ConfigurationError("topic", "the strategy 'topic-record' needs it")
+            return f"{topic}-{name()}"
+    raise ConfigurationError("strategy", f"must be 'topic', 'record' or 'topic-record', not {strategy!r}")
+
+
+def _given(schema: str, kind: SchemaType) -> SchemaText:
+    if kind not in {"AVRO", "PROTOBUF", "JSON"}:
+        raise ConfigurationError("schema_type", f"must be AVRO, PROTOBUF or JSON, not {kind!r}")
+    return SchemaText(kind, schema)
+
+
+def _latest(registry: Registry, subject: str | None) -> SchemaText:
+    if subject is None:
+        raise ConfigurationError("subject", "the schema is not known: give subject, topic or schema")
+    try:
+        return registry.session.latest(subject)
+    except UnknownSchema:
+        raise ConfigurationError(
+            "subject",
+            f"the registry at {registry.hosts} has no subject {subject!r}",
+            action="Check the name; with a naming strategy other than the topic's, give the subject itself.",
+        ) from None
+    except TooLargeSchema as error:
+        raise InvalidSchema(f"the latest schema of {subject!r} cannot be read: {error}") from None
