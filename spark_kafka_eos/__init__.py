@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.participants.participant import Conflict, Held, Participant
     from spark_kafka_eos.participants.sql import SqlTable
+    from spark_kafka_eos.registry.arrow import confluent_decoder, confluent_encoder
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
@@ -156,6 +157,8 @@ __all__ = [
     "arrow_stream",
     "aside",
     "cluster_id",
+    "confluent_decoder",
+    "confluent_encoder",
     "follow",
     "from_confluent",
     "from_properties",
@@ -185,6 +188,8 @@ __getattr__ = lazy(
         "arrow_stream": "spark_kafka_eos.spark.arrow_stream",
         "aside": "spark_kafka_eos.spark.dead_letters",
         "cluster_id": "spark_kafka_eos.ledger.progress",
+        "confluent_decoder": "spark_kafka_eos.registry.arrow",
+        "confluent_encoder": "spark_kafka_eos.registry.arrow",
         "follow": "spark_kafka_eos.spark.follow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",

@@ -1,6 +1,8 @@
-"""Values whose schemas are in a schema registry, as columns of Spark: `from_confluent` and `to_confluent`.
+"""Values whose schemas are in a schema registry: `from_confluent` and `to_confluent` for columns of Spark,
+`confluent_decoder` and `confluent_encoder` for Arrow arrays.
 
-columns                                          the two functions; the only place here with PySpark
+columns                                          for Spark; the only place here with PySpark
+arrow                                            for Arrow, and what the arguments mean
 decoding encoding                                from a column of framed values, and back
 framing client                                   the schema of each value; the registry
 formats                                          what a schema type does
@@ -8,7 +10,7 @@ rows                                             cursors into the bytes of all r
 avro avro_schema avro_reading avro_writing       Avro
 protobuf json_schema                             the others
 
-Needs `pip install "spark-kafka-eos[registry]"` and Spark 4.1.
+Needs `pip install "spark-kafka-eos[registry]"`, and `columns` Spark 4.1.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from typing import TYPE_CHECKING
 from spark_kafka_eos.lazy import lazy
 
 if TYPE_CHECKING:
+    from spark_kafka_eos.registry.arrow import confluent_decoder, confluent_encoder
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
 
-__all__ = ["from_confluent", "to_confluent"]
+__all__ = ["confluent_decoder", "confluent_encoder", "from_confluent", "to_confluent"]
 
 __getattr__ = lazy(
     __name__,
     {
+        "confluent_decoder": "spark_kafka_eos.registry.arrow",
+        "confluent_encoder": "spark_kafka_eos.registry.arrow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "to_confluent": "spark_kafka_eos.registry.columns",
     },

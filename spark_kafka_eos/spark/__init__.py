@@ -7,6 +7,8 @@ sink_commit.py staged_message.py        the sink's commit, and what its tasks te
 writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; how it commits a micro-batch
 encode_stage.py                         encodes rows as record batches in Spark tasks
 arrow_stream.py                         `arrow_stream`: records go from read to encode without the JVM
+arrow_columns.py                        what is decoded before its transform, and encoded after it
+sql_transform.py sql_rules.py           SQL as its transform: DuckDB, and which queries may run
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 shared_threads.py                       threads of the driver that queries share
 rows.py schema.py                       columns of the sink, columns of the source

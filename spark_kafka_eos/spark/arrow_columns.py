@@ -97,7 +97,8 @@ def encoded(rows: pa.RecordBatch, encode: Mapping[str, Encoder]) -> pa.RecordBat
     if not encode:
         return rows
     at = {name.lower(): number for number, name in enumerate(rows.schema.names)}
-    dead = rows.column(at["error"]).is_valid() if "error" in at else None
+    marked = "error" in at and pa.types.is_struct(rows.column(at["error"]).type)
+    dead = rows.column(at["error"]).is_valid() if marked else None
     for name, encoder in encode.items():
         if name not in at:
             raise InvalidSchema(

@@ -84,9 +84,9 @@ def arrow_stream(
     transform and becomes a dead letter, with the option `deadLetterTopic` of the writer. `encode` has what encodes
     `key` or `value` after it (`confluent_encoder`).
 
-    Raises ConfigurationError for options, a schema or `sql` that cannot be used, and InvalidSchema if the result of `sql`
-    does not fit the sink. If `transform` returns something that does not fit, the query fails with InvalidSchema; other
-    errors of it fail the task, with a traceback.
+    Raises ConfigurationError for options, a schema or `sql` that cannot be used, and InvalidSchema if the result of
+    `sql` does not fit the sink. If `transform` returns something that does not fit, the query fails with InvalidSchema;
+    other errors of it fail the task, with a traceback.
     """
     if any(name.lower() == _ROWS for name in source):
         raise ConfigurationError(_ROWS, "is set by arrow_stream", action="Remove it from the source's options.")

@@ -1,8 +1,8 @@
 """Which SQL may run over each Arrow batch of a stream: what makes the same of a record whenever and wherever it runs.
 
-How records are divided into batches follows from Kafka's answers, and Spark may run a task again, with other batches and
-later. So a query may look at one record at a time, keeps their order, and knows neither clock nor chance. What is not
-known to be so is refused. The input is DuckDB's own syntax tree (`json_serialize_sql`) and its catalogue of functions.
+How records are divided into batches follows from Kafka's answers, and Spark may run a task again, with other batches
+and later. So a query may look at one record at a time, keeps their order, and knows neither clock nor chance. What is
+not known to be so is refused. The input is DuckDB's own syntax tree (`json_serialize_sql`) and its catalogue of functions.
 """
 
 from __future__ import annotations
@@ -29,15 +29,70 @@ _EXPRESSIONS = {"WINDOW": "a window function", "SUBQUERY": "a subquery as a valu
 
 # Words that are functions without brackets, unless a column has that name.
 _WORDS = frozenset(
-    "current_catalog current_date current_localtime current_localtimestamp current_role current_schema current_time "
-    "current_timestamp current_user localtime localtimestamp session_user user".split()
+    {
+        "current_catalog",
+        "current_date",
+        "current_localtime",
+        "current_localtimestamp",
+        "current_role",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtime",
+        "localtimestamp",
+        "session_user",
+        "user",
+    }
 )
 # Functions that DuckDB calls constant within a query only because they depend on the time zone, which is fixed here.
 _BY_TIME_ZONE = frozenset(
-    "+ - century date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day dayname dayofmonth dayofweek "
-    "dayofyear decade era generate_series hour isodow isoyear julian last_day make_timestamptz microsecond millennium "
-    "millisecond minute month monthname quarter range second strftime time_bucket timezone timezone_hour timezone_minute "
-    "week weekday weekofyear year yearweek".split()
+    {
+        "+",
+        "-",
+        "century",
+        "date_diff",
+        "date_part",
+        "date_sub",
+        "date_trunc",
+        "datediff",
+        "datepart",
+        "datesub",
+        "datetrunc",
+        "day",
+        "dayname",
+        "dayofmonth",
+        "dayofweek",
+        "dayofyear",
+        "decade",
+        "era",
+        "generate_series",
+        "hour",
+        "isodow",
+        "isoyear",
+        "julian",
+        "last_day",
+        "make_timestamptz",
+        "microsecond",
+        "millennium",
+        "millisecond",
+        "minute",
+        "month",
+        "monthname",
+        "quarter",
+        "range",
+        "second",
+        "strftime",
+        "time_bucket",
+        "timezone",
+        "timezone_hour",
+        "timezone_minute",
+        "week",
+        "weekday",
+        "weekofyear",
+        "year",
+        "yearweek",
+    }
 )
 _NOT_IN_CATALOGUE = frozenset({"->", "unnest", "ifnull"})
 

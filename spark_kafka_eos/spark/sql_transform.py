@@ -1,8 +1,8 @@
 """A SQL query as the transform of `arrow_stream`: DuckDB runs it over each Arrow batch, as the table `records`.
 
 DuckDB runs inside the task's Python process, in one thread and in the records' order, in UTC. It reaches neither files
-nor the network, loads no extension, and sees no Python variable; none of that can be set from within a query. A task has
-a DuckDB of its own, opened after any fork.
+nor the network, loads no extension, and sees no Python variable; none of that can be set from within a query. A task
+has a DuckDB of its own, opened after any fork.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _CONFIG = {
 _INSTALL = 'Install it with pip install "spark-kafka-eos[sql]", on the driver and on the executors.'
 _NO_SELECT = "Only SELECT statements can be serialized to json!"
 _EACH_RECORD = (
-    "A query looks at one record at a time, FROM records, and makes the same of it whenever it runs: Spark may run a task "
-    "again, and how records are divided into batches is up to Kafka. Use DataFrames for the rest (docs/arrow.md)."
+    "A query looks at one record at a time, FROM records, and makes the same of it whenever it runs: Spark may run a "
+    "task again, and how records are divided into batches is up to Kafka. Use DataFrames for the rest (docs/arrow.md)."
 )
 
 
@@ -51,9 +51,9 @@ class SqlTransform(PromptInput):
         """The empty result for records with these columns. Raises ConfigurationError if the query is none that may
         run, or has an error that shows without records.
         """
+        connection = self._connected()
         import duckdb
 
-        connection = self._connected()
         found = _tree(connection, self._query)
         if found["error"]:
             raise _wrong(found["error_message"].replace(_NO_SELECT, "it must be a SELECT"))
@@ -75,8 +75,8 @@ class SqlTransform(PromptInput):
             # Its text quotes the value, and logs should not.
             raise InvalidRow(
                 f"the sql of arrow_stream failed for a record ({type(error).__name__})",
-                action="Use TRY_CAST, TRY(…) or CASE where a value may not fit, and make such a row a dead letter or filter it "
-                "out.",
+                action="Use TRY_CAST, TRY(…) or CASE where a value may not fit, and make such a row a dead letter, or "
+                "filter it out.",
             ) from None
         return result.to_batches() or [_empty(result.schema)]
 

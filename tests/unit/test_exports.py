@@ -51,6 +51,8 @@ PUBLIC = {
     "arrow_stream",
     "aside",
     "cluster_id",
+    "confluent_decoder",
+    "confluent_encoder",
     "follow",
     "from_confluent",
     "from_properties",
