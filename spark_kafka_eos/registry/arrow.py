@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.headers import ERROR
-from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
+from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema, errors_of_source
 from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.encoding import encode
@@ -74,6 +75,16 @@ class ConfluentEncoder:
         fit it.
         """
         return encode(values, self.schema_id, self.target)
+
+    def check(self, kind: pa.DataType) -> None:
+        """Raise InvalidSchema if values of this type certainly do not fit: a struct with a field that the schema lacks,
+        or without one that has no default.
+        """
+        if not pa.types.is_struct(kind) or not kind.num_fields:
+            return
+        one = pa.StructArray.from_arrays([pa.nulls(1, each.type) for each in kind], fields=list(kind))
+        with suppress(InvalidRow):  # these fields are null, and records' need not be
+            self(one)
 
 
 def confluent_decoder(

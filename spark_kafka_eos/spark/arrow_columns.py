@@ -40,6 +40,8 @@ class Decoder(Protocol):
 class Encoder(Protocol):
     """What `confluent_encoder` returns."""
 
+    def check(self, kind: pa.DataType) -> None: ...
+
     def __call__(self, values: pa.Array) -> pa.Array: ...
 
 
@@ -118,6 +120,13 @@ def encoded(rows: pa.RecordBatch, encode: Mapping[str, Encoder]) -> pa.RecordBat
             )
         rows = rows.set_column(at[name], rows.schema.names[at[name]], column)
     return rows
+
+
+def check_types(rows: pa.Schema, encode: Mapping[str, Encoder]) -> None:
+    """Raise InvalidSchema if columns of these types cannot be encoded."""
+    for field in rows:
+        if (encoder := encode.get(field.name.lower())) is not None:
+            encoder.check(field.type)
 
 
 def with_dead(rows: pa.RecordBatch, dead: pa.RecordBatch | None) -> pa.RecordBatch:

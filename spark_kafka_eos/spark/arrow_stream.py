@@ -31,6 +31,7 @@ from spark_kafka_eos.reading.records import arrow_schema
 from spark_kafka_eos.spark.arrow_columns import (
     Decoder,
     Encoder,
+    check_types,
     decoded,
     encoded,
     given_schema,
@@ -179,12 +180,14 @@ class RangeReader:
         read = arrow_schema(include_headers=self.source.include_headers, columns=self.source.columns)
         columns = given_schema(read, self.given, self.decode)
         if isinstance(self.transform, SqlTransform):
-            self._of_sink(self.transform.check(columns), settings)
+            empty = self.transform.check(columns)
             self.transform.close()
         elif self.transform is None and (self.decode or self.encode):
-            self._of_sink(
-                pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in columns], schema=columns), settings
-            )
+            empty = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in columns], schema=columns)
+        else:
+            return
+        check_types(empty.schema, self.encode)
+        self._of_sink(empty, settings)
 
     def _rows(self, records: pa.RecordBatch, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
         given, dead = decoded(records, self.given, self.decode)

@@ -2,7 +2,8 @@
 
 How records are divided into batches follows from Kafka's answers, and Spark may run a task again, with other batches
 and later. So a query may look at one record at a time, keeps their order, and knows neither clock nor chance. What is
-not known to be so is refused. The input is DuckDB's own syntax tree (`json_serialize_sql`) and its catalogue of functions.
+not known to be so is refused. The input is DuckDB's own syntax tree (`json_serialize_sql`) and its catalogue of
+functions.
 """
 
 from __future__ import annotations

@@ -185,7 +185,8 @@ def test_a_row_with_an_error_of_the_query_keeps_what_was_read(server, encoder, v
     ("query", "said"),
     [
         ("SELECT value.nothing AS value FROM records", "nothing"),
-        ("SELECT {'id': 1, 'whom': 'x'} AS value FROM records", "whom"),
+        ("SELECT {'id': 1, 'who': 'x', 'whom': 'x'} AS value FROM records", "whom"),
+        ("SELECT {'who': 'x'} AS value FROM records", "lacks the field id"),
         ("SELECT key FROM records", "no column 'value' to encode"),
     ],
 )
