@@ -29,7 +29,8 @@ _SOURCE = pa.struct(
 class Decoder(Protocol):
     """What `confluent_decoder` returns."""
 
-    mode: str
+    @property
+    def mode(self) -> str: ...
 
     @property
     def type(self) -> pa.DataType: ...

@@ -191,7 +191,7 @@ def test_a_row_with_an_error_of_the_query_keeps_what_was_read(server, encoder, v
     ],
 )
 def test_fields_that_are_not_there_are_refused_when_the_stream_is_made(server, encoder, query, said):
-    coded = {"decode": {"value": confluent_decoder(server.url, topic="orders")}, "encode": {"value": encoder}}
+    coded: Any = {"decode": {"value": confluent_decoder(server.url, topic="orders")}, "encode": {"value": encoder}}
     with pytest.raises(ConfigurationError, match=said):
         arrow_stream(NO_SPARK, SOURCE, TransactionalWriter(SINK), sql=query, **coded)
 

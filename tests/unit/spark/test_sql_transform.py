@@ -263,4 +263,3 @@ def test_a_closed_transform_opens_again() -> None:
 def test_one_thread_runs_it() -> None:
     [[threads]] = SqlTransform("")._connected().execute("SELECT current_setting('threads')").fetchall()
     assert threads == 1
-    assert sql_transform.TABLE == "records"
