@@ -28,8 +28,15 @@ EXAMPLES = {
     "docs/foreachbatch.md": ["sensors", "sensors-loud", "sensors-even", "sensors-odd", "sensors-remote"],
     "docs/tables.md": ["bookings", "bookings-seen"],
     "docs/arrow.md": [
-        "readings", "readings-loud", "readings-copy", "readings-sql", "readings-five", "readings-dead", "readings-avro", "readings-named",
-    ],  # fmt: skip
+        "readings",
+        "readings-loud",
+        "readings-copy",
+        "readings-sql",
+        "readings-five",
+        "readings-dead",
+        "readings-avro",
+        "readings-named",
+    ],
     "docs/dead-letters.md": ["orders-in", "orders-amounts", "orders-dead"],
     "docs/tracing.md": ["parcels", "parcels-copy"],
     "docs/clusters.md": ["trades", "trades-mirror"],

@@ -25,7 +25,13 @@ _PARTS = {
     "sample": "a sample",
 }
 _MODIFIERS = {"ORDER_MODIFIER": "ORDER BY", "LIMIT_MODIFIER": "LIMIT", "DISTINCT_MODIFIER": "DISTINCT"}
-_FROM = {"JOIN": "a join", "TABLE_FUNCTION": "a table function", "PIVOT": "PIVOT", "EXPRESSION_LIST": "VALUES"}
+_FROM = {
+    "EMPTY": "a SELECT without FROM",
+    "JOIN": "a join",
+    "TABLE_FUNCTION": "a table function",
+    "PIVOT": "PIVOT",
+    "EXPRESSION_LIST": "VALUES",
+}
 _EXPRESSIONS = {"WINDOW": "a window function", "SUBQUERY": "a subquery as a value", "PARAMETER": "a parameter"}
 
 # Words that are functions without brackets, unless a column has that name.
@@ -154,7 +160,7 @@ def _of_source(
         if name != TABLE and name not in known:
             yield f"the table {table['table_name']!r}"
     else:
-        yield "a SELECT without FROM" if kind == "EMPTY" else _FROM.get(kind, kind)
+        yield _FROM.get(kind) or str(kind)
 
 
 def _of_expression(part: object, functions: Mapping[str, Function], parsed: Callable[[str], Node]) -> Iterator[str]:
@@ -179,7 +185,7 @@ def _of_expression(part: object, functions: Mapping[str, Function], parsed: Call
 
 
 def _of_function(call: Node, functions: Mapping[str, Function], parsed: Callable[[str], Node]) -> Iterator[str]:
-    name = call["function_name"].lower()
+    name: str = call["function_name"].lower()
     if name in _NOT_IN_CATALOGUE or (found := functions.get(name)) is None:  # DuckDB names those that do not exist
         return
     if "aggregate" in found.kinds or "window" in found.kinds:

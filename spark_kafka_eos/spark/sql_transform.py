@@ -21,7 +21,7 @@ from spark_kafka_eos.spark.sql_rules import TABLE, Function, Node, refused
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_CONFIG = {
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "threads": "1",
     "preserve_insertion_order": "true",
     "enable_external_access": "false",

@@ -17,8 +17,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
+from spark_kafka_eos import (
+    ProgressListener,
+    TransactionalWriter,
+    arrow_stream,
+    confluent_decoder,
+    confluent_encoder,
+)
 from spark_kafka_eos.appending.report import CommitReport
+from spark_kafka_eos.testing import schema_registry
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.verify import verify
 from tests.producing import produce
@@ -125,6 +132,53 @@ def test_rows_with_an_error_are_dead_letters_of_the_same_transaction(pipe: Pipe)
     aside = sorted(int(message.value() or b"") for message in read_committed(pipe.kafka.bootstrap, dead))
     assert aside == list(range(0, PARTITIONS * EACH, 10))
     assert sorted(map(int, pipe.written())) == [n for n in range(PARTITIONS * EACH) if n % 10]
+
+
+def test_sql_reads_and_writes_values_of_a_registry_for_several_topics_with_dead_letters(
+    pipe: Pipe,
+) -> None:
+    schema = '{"type": "record", "name": "Reading", "fields": [{"name": "number", "type": "long"}]}'
+    odd, dead = (pipe.kafka.create_topic(f"{pipe.out}-{name}") for name in ("odd", "dead"))
+    with schema_registry() as url:
+        encoder = confluent_encoder(url, topic="readings", schema=schema, register=True)
+        encode = {"value": encoder}
+        first = pipe.writer()
+        number = "SELECT {'number': decode(value)::bigint} AS value FROM records"
+        pipe.start(arrow_stream(pipe.spark, pipe.source, first, sql=number, encode=encode), "first")
+
+        produce(pipe.kafka.bootstrap, pipe.out, [b"not framed"], key=b"bad")
+        decode = {"value": confluent_decoder(url, topic="readings", mode="permissive")}
+        query = f"""
+            SELECT {{'number': value.number * 10}} AS value, encoded_value,
+                   CASE value.number % 2 WHEN 1 THEN '{odd}' ELSE '{odd}-none' END AS topic,
+                   CASE WHEN value.number = 6 THEN {{'cause': 'six'}} END AS error
+            FROM records WHERE value.number % 2 = 1 OR value.number = 6"""
+        options = {"kafka.bootstrap.servers": pipe.kafka.bootstrap, "kafka.transactional.id": odd}
+        writer = TransactionalWriter(options | {"deadLetterTopic": dead, "outputTopics": odd})
+        source = pipe.source | {"subscribe": pipe.out}
+        stream = arrow_stream(pipe.spark, source, writer, sql=query, decode=decode, encode=encode)
+        pipe.start(stream, "second")
+        written = [message.value() for message in read_committed(pipe.kafka.bootstrap, odd)]
+        numbers = decode["value"](pa.array(written, pa.binary())).field("value").field("number").to_pylist()
+        six = encoder(pa.array([{"number": 6}], encoder.type))[0].as_py()
+    assert sorted(numbers) == [10 * n for n in range(1, PARTITIONS * EACH, 2)]
+    assert writer.last_commit is not None
+    assert writer.last_commit.dead_letters == {"not-framed": 1, "six": 1}
+    aside = {message.value(): message.headers() for message in read_committed(pipe.kafka.bootstrap, dead)}
+    assert set(aside) == {b"not framed", six}
+    assert ("__kafka_eos.errors.topic", pipe.out.encode()) in (aside[b"not framed"] or [])
+
+
+def test_sql_that_fails_for_a_record_ends_the_query_without_its_value(pipe: Pipe) -> None:
+    writer = pipe.writer()
+    produce(pipe.kafka.bootstrap, pipe.topic, [b"s3cret"])
+    number = "SELECT decode(value)::bigint::varchar AS value FROM records"
+    with pytest.raises(
+        StreamingQueryException, match="InvalidRow: the sql of arrow_stream failed for a record"
+    ) as ended:
+        pipe.start(arrow_stream(pipe.spark, pipe.source, writer, sql=number))
+    assert "s3cret" not in str(ended.value)
+    assert pipe.written() == []
 
 
 def test_a_query_that_starts_again_skips_what_was_committed_and_goes_on_in_either_way(pipe: Pipe) -> None:

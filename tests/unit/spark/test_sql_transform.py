@@ -114,7 +114,7 @@ def _no_macro(text: str) -> Node:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("SELECT valu FROM records", 'Referenced column "valu" not found'),
+        ("SELECT worth FROM records", 'Referenced column "worth" not found'),
         ("SELEC value FROM records", "syntax error"),
         ("SELECT offset AS value FROM records", 'write "offset" in quotation marks'),
         ("SELECT nothing(value) AS value FROM records", "nothing does not exist"),
