@@ -225,6 +225,7 @@ def sink_columns(returned: object, settings: EncodeSettings, *, sql: bool = Fals
         )
     except (InvalidSchema, PySparkTypeError) as error:
         problem = error.what if isinstance(error, InvalidSchema) else str(error)
-        what, action = ("the result of sql", _SELECT) if sql else ("what transform returned", _RETURN)
-        raise InvalidSchema(f"{what} does not fit the sink: {problem}", action=action) from None
+        if sql:
+            raise InvalidSchema(f"the result of sql does not fit the sink: {problem}", action=_SELECT) from None
+        raise InvalidSchema(f"what transform returned does not fit the sink: {problem}", action=_RETURN) from None
     return pa.RecordBatch.from_arrays([rows.column(names.index(name)) for name in written], names=written)
