@@ -188,8 +188,8 @@ class Connection:
 
     def forget(self, correlation_id: int) -> None:
         """Nobody will `receive` the response to this request: it is dropped when it comes."""
-        if self._early.pop(correlation_id, None) is None:
-            self._forgotten |= {request.correlation_id for request in self._pending} & {correlation_id}
+        self._early.pop(correlation_id, None)
+        self._forgotten |= {request.correlation_id for request in self._pending} & {correlation_id}
 
     @property
     def silence(self) -> float:

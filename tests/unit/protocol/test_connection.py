@@ -49,6 +49,15 @@ def test_requests_are_pipelined_and_answers_kept_until_they_are_requested(peer, 
     assert connection.in_flight == 0
 
 
+def test_of_what_nobody_waits_for_any_more_no_answer_is_kept(peer, connect):
+    connection = connect(peer(lambda api, version, n: metadata(n, f"answer {n}") if api == METADATA else None))
+    early, late, wanted = (ask(connection) for _ in range(3))
+    connection.forget(late)
+    assert connection.receive(wanted).cluster_id == f"answer {wanted}"
+    connection.forget(early)
+    assert (connection.in_flight, connection._early, connection._forgotten) == (0, {}, set())
+
+
 def test_an_answer_to_another_request_ends_the_connection(peer, connect):
     connection = connect(peer(lambda api, version, n: metadata(n + 5) if api == METADATA else None))
     with pytest.raises(BrokerUnreachable, match="received response 7, expected 2"):
