@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import weakref
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,11 +124,16 @@ class ArrowFiles:
 
     def create(self, path: str) -> IO[bytes]:
         self.filesystem.create_dir(f"{self.root}/{path}".rpartition("/")[0], recursive=True)
-        stream: Any = self.filesystem.open_output_stream(f"{self.root}/{path}", buffer_size=None)
-        return stream  # type: ignore[no-any-return]
+        return self._held(self.filesystem.open_output_stream(f"{self.root}/{path}", buffer_size=None))
 
     def open(self, path: str) -> IO[bytes]:
-        stream: Any = self.filesystem.open_input_file(f"{self.root}/{path}")
+        return self._held(self.filesystem.open_input_file(f"{self.root}/{path}"))
+
+    def _held(self, stream: Any) -> IO[bytes]:
+        """The stream, which keeps its file system. A stream of pyarrow does not: HDFS's client closes all of its files
+        when the file system is collected as garbage.
+        """
+        weakref.finalize(stream, _let_go, self.filesystem).atexit = False
         return stream  # type: ignore[no-any-return]
 
     def directories(self) -> list[str]:
@@ -155,6 +161,10 @@ class ArrowFiles:
 
     def space(self) -> Space | None:
         return None
+
+
+def _let_go(filesystem: fs.FileSystem) -> None:
+    """Nothing: who waits to call this keeps the file system."""
 
 
 # Hadoop's name of a scheme: the one that pyarrow.fs knows.

@@ -1,8 +1,10 @@
 """Local files and those of pyarrow's file systems behave alike."""
 
+import gc
 import io
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +25,22 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
 def write(files: Files, path: str, content: bytes) -> None:
     with files.create(path) as stream:
         stream.write(content)
+
+
+@pytest.mark.parametrize("way", ["create", "open"])
+def test_a_file_system_lives_as_long_as_a_stream_of_it(tmp_path: Path, way: str) -> None:
+    """That of HDFS closes its streams when it is gone."""
+    (tmp_path / "file").write_bytes(b"content")
+    filesystem = fs.LocalFileSystem()
+    alive = weakref.ref(filesystem)
+    stream = getattr(ArrowFiles(filesystem, str(tmp_path)), way)("file")
+    del filesystem
+    gc.collect()
+    assert alive() is not None
+    stream.close()
+    del stream
+    gc.collect()
+    assert alive() is None
 
 
 def test_what_was_written_is_read_from_any_position(files: Files) -> None:
