@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
@@ -85,23 +84,27 @@ class HadoopCluster:
         assert formatted.returncode == 0, formatted.stderr[-2000:]
         for name in ("namenode", "datanode", "resourcemanager"):
             self._start(name, folder / f"{name}.log")
-        for _ in range(nodes):
-            self.start_node()
+        self._start_nodes(nodes)
         self._await(self._leaves_safe_mode, "HDFS can be written")
 
     def start_node(self) -> None:
         """Start one more node manager; returns once the resource manager knows it."""
+        self._start_nodes(1)
+
+    def _start_nodes(self, count: int) -> None:
+        for _ in range(count):
+            self._start_node()
+        self._await(lambda: self._registered() == self._started, f"{self._started} node managers are registered")
+
+    def _start_node(self) -> None:
         self._started += 1
-        running, number = self._running_nodes(), self._started
-        log = self.folder / f"nodemanager-{number}.log"
-        own = self.folder / f"node-{number}"
+        log, own = self.folder / f"nodemanager-{self._started}.log", self.folder / f"node-{self._started}"
         pid = self._start(
             "nodemanager",
             log,
             *(f"-Dyarn.nodemanager.{name}-dirs={own / name}" for name in ("local", "log")),
         )
         self._nodes[pid] = psutil.Process(pid)
-        self._await(lambda: self._running_nodes() > running, f"node manager {number} is registered")
 
     def kill_node_of(self, pid: int) -> int:
         """Send SIGKILL to the node manager that runs this process, and to all that it started, as if its machine had
@@ -109,7 +112,11 @@ class HadoopCluster:
         """
         [node] = [found for found in psutil.Process(pid).parents() if found.pid in self._nodes]
         del self._nodes[node.pid]
-        return _kill([node, *node.children(recursive=True)])
+        killed = _kill([node, *node.children(recursive=True)])
+        [daemon] = [process for process in self._processes if process.pid == node.pid]
+        daemon.wait()
+        self._processes.remove(daemon)
+        return killed
 
     def freeze_node_of(self, pid: int) -> Callable[[], None]:
         """Send SIGSTOP to the node manager that runs this process, and to all that it started, as if its machine had
@@ -135,16 +142,12 @@ class HadoopCluster:
         jvm = next(each for each in [process, *process.parents()] if Path(each.exe()).name == "java")
         assert jvm.pid not in self._nodes, f"{pid} is not of a container"
         jvm.kill()
-        return jvm.pid
-
-    def application(self, name: str) -> dict[str, object] | None:
-        """What the resource manager says of the newest application of this name, if there is one."""
-        found = [app for app in (self._get("apps")["apps"] or {"app": []})["app"] if app["name"] == name]
-        return max(found, key=lambda app: app["startedTime"], default=None)
+        return int(jvm.pid)
 
     def attempts(self, application: str) -> int:
         """How often an application's master was started."""
-        return len(self._get(f"apps/{application}/appattempts")["appAttempts"]["appAttempt"])
+        found: list[object] = self._get(f"apps/{application}/appattempts")["appAttempts"]["appAttempt"]
+        return len(found)
 
     def logs(self, application: str) -> str:
         """What all of the application's containers have written, one after the other."""
@@ -220,7 +223,7 @@ class HadoopCluster:
                 **{f"yarn.resourcemanager.{name}": value for name, value in yarn.items()},
                 **{f"yarn.nodemanager.{name}": value for name, value in node.items()},
                 "yarn.nm.liveness-monitor.expiry-interval-ms": lost,
-                "yarn.am.liveness-monitor.expiry-interval-ms": "60000",  # also until a master is registered
+                "yarn.am.liveness-monitor.expiry-interval-ms": "60000",  # also from its start to its first word
                 "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "200",
             },
         )
@@ -249,15 +252,14 @@ class HadoopCluster:
         self._processes.append(process)
         return process.pid
 
-    def _get(self, path: str) -> dict[str, dict[str, list[dict[str, object]]]]:
+    def _get(self, path: str) -> Any:
         with urlopen(f"http://127.0.0.1:{self._ports['web']}/ws/v1/cluster/{path}", timeout=10) as answer:
-            return dict(json.load(answer))
+            return json.load(answer)
 
-    def _running_nodes(self) -> int:
-        with contextlib.suppress(OSError):  # the resource manager starts
-            found = self._get("nodes?states=RUNNING")["nodes"] or {}
-            return len(found.get("node", ()))
-        return 0
+    def _registered(self) -> int:
+        """How many node managers the resource manager has known, also those that are lost since."""
+        log = self.folder / "resourcemanager.log"
+        return len(re.findall("NodeManager from node .* registered", log.read_text()))
 
     def _leaves_safe_mode(self) -> bool:
         return bool(re.search("Safe mode is OFF|Leaving safe mode", (self.folder / "namenode.log").read_text()))

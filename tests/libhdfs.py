@@ -1,7 +1,8 @@
 """Hadoop's libhdfs, with which PyArrow reads and writes `hdfs://`: compiled once, to `build/`, from the source that the
 crate hdfs-sys has. A node of a Hadoop cluster has it in `$HADOOP_HOME/lib/native`; no registry has it compiled.
 
-Needs cargo, which downloads that crate by the hash in `tests/libhdfs/Cargo.lock`, a C compiler and a JDK with its headers.
+Needs cargo, which downloads that crate by the hash in `tests/libhdfs/Cargo.lock`, a C compiler and a JDK
+with its headers.
 """
 
 from __future__ import annotations
@@ -46,10 +47,18 @@ def _compiled() -> Path:
 
 def _source() -> Path:
     """The crate's folder with libhdfs of Hadoop 3.3, downloaded first if necessary."""
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", _CRATE / "Cargo.toml"]
+    command: list[str | Path] = [
+        "cargo",
+        "metadata",
+        "--locked",
+        "--format-version",
+        "1",
+        "--manifest-path",
+        _CRATE / "Cargo.toml",
+    ]
     done = subprocess.run(command, check=True, capture_output=True, timeout=300)
-    [manifest] = [each["manifest_path"] for each in json.loads(done.stdout)["packages"] if each["name"] == "hdfs-sys"]
-    return Path(manifest).parent / "libhdfs" / "hdfs_3_3"
+    [found] = [each["manifest_path"] for each in json.loads(done.stdout)["packages"] if each["name"] == "hdfs-sys"]
+    return Path(found).parent / "libhdfs" / "hdfs_3_3"
 
 
 def _compile(source: Path, library: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Literal
@@ -93,12 +93,18 @@ class Submitted:
         return self.site / f"{name}.log"
 
     def submit(
-        self, name: str, mode: Mode, job: Path, *arguments: str, kill: Kill | None = None, **conf: str
+        self,
+        name: str,
+        mode: Mode,
+        job: Path,
+        *arguments: str,
+        kill: Kill | None = None,
+        conf: Mapping[str, str] | None = None,
     ) -> Driver:
         """Submit a job as the application `name`. `kill` is armed wherever its processes run; see `reached`."""
         python = {"PYSPARK_PYTHON": "./environment/bin/python"}
         armed = {} if kill is None else kill.environment(self.reached(name).parent)
-        settings = _SMALL | conf
+        settings = {**_SMALL, **(conf or {})}
         settings |= {f"spark.executorEnv.{variable}": value for variable, value in armed.items()}
         settings |= {f"spark.yarn.appMasterEnv.{variable}": value for variable, value in (python | armed).items()}
         return Driver(
@@ -138,10 +144,10 @@ class Copy:
     def __init__(self, jobs: Submitted, kafka: EmbeddedKafka, topics: tuple[str, str], way: str) -> None:
         self.jobs, self._kafka, self._topics, self._way = jobs, kafka, topics, way
 
-    def submit(self, name: str, mode: Mode, kill: Kill | None = None, **conf: str) -> Driver:
+    def submit(self, name: str, mode: Mode, kill: Kill | None = None) -> Driver:
         checkpoint = f"{self.jobs.hadoop.hdfs}/checkpoints/{self._topics[1]}"
         given = [self._kafka.bootstrap, *self._topics, checkpoint, self._way, str(BATCH)]
-        return self.jobs.submit(name, mode, COPY, *given, kill=kill, **conf)
+        return self.jobs.submit(name, mode, COPY, *given, kill=kill)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -237,9 +243,9 @@ def test_yarn_starts_a_fenced_driver_again_unless_it_reports_success(
     given += ["--checkpoint", f"{jobs.hadoop.hdfs}/checkpoints/{target}", "--fenced-exit-code", str(code)]
     small = {"spark.executor.instances": "1"}
     kill, reached = Kill(point="offsets committed", batch=0), jobs.reached(first)
-    with jobs.submit(first, "cluster", JOB, *given, kill=kill, **small) as driver:
+    with jobs.submit(first, "cluster", JOB, *given, kill=kill, conf=small) as driver:
         driver.wait_until(reached.exists, timeout=_WAIT_S)
-        with jobs.submit(second, "cluster", JOB, *given, **small) as other:
+        with jobs.submit(second, "cluster", JOB, *given, conf=small) as other:
             other.wait(timeout=_WAIT_S)
         held.release(reached.parent)
         driver.wait(timeout=_WAIT_S)
