@@ -1,7 +1,7 @@
 """Hadoop's libhdfs, with which PyArrow reads and writes `hdfs://`: compiled once, to `build/`, from the source that the
 crate hdfs-sys has. A node of a Hadoop cluster has it in `$HADOOP_HOME/lib/native`; no registry has it compiled.
 
-Needs cargo, which downloads that crate by the hash in `tests/libhdfs/Cargo.lock`, a C compiler and a JDK
+Needs cargo, which downloads that crate by the hash in `tests/hdfs_sys/Cargo.lock`, a C compiler and a JDK
 with its headers.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from spark_kafka_eos.testing.java import java
 from tests.pages import ROOT
 
-_CRATE = ROOT / "tests" / "libhdfs"
+_CRATE = ROOT / "tests" / "hdfs_sys"
 _PARTS = ("exception", "jni_helper", "hdfs", "jclasses", "os/posix/mutexes", "os/posix/thread")
 _SOURCES = (*_PARTS, "os/posix/thread_local_storage")
 _HEADERS = (".", "include", "os", "os/posix")
