@@ -5,6 +5,9 @@ The page's commands run as they are there, except that `pip install` is replaced
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import requires
 from pathlib import Path
@@ -12,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.testing.driver import Kill
+from spark_kafka_eos.testing.driver import Kill, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.redone import redone
+from tests.pages import ROOT
 from tests.producing import produce
 from tests.reading import read_committed
 from tests.shipped import Shipped, packed
@@ -126,3 +130,47 @@ def test_large_blocks_on_a_disk_that_the_nodes_do_not_share_are_refused_by_name(
     log = (site / "driver.log").read_text()
     assert "StagingLost" in log and "stagingDir" in log
     assert read_committed(kafka.bootstrap, target) == []
+
+
+@pytest.mark.slow
+def test_a_worker_with_another_python_is_told_by_name_and_nothing_is_written(
+    cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
+) -> None:
+    """`python` is 3.11 on the driver and on one worker, and a newer release on the other one. Spark tries a task again,
+    which hides that if the other worker gets it: here it does not."""
+    install_package(bare_environment(site / "opt" / "spark-kafka-eos", requires("spark-kafka-eos") or ()))
+    python = site / "opt" / "spark-kafka-eos" / "bin" / "python"
+    python.unlink()
+    python.write_text(
+        f'#!/bin/sh\ncase $PWD in */worker-1/*) ;; */worker-*) exec {another_python()} "$@" ;; esac\n'
+        f'exec {python}3 "$@"\n'
+    )
+    python.chmod(0o755)
+    shipped, once = Shipped("Installed on every node", site), {"spark.task.maxFailures": "1"}
+    with (
+        shipped.submit(cluster.url, kafka.bootstrap, topics, conf=once) as driver,
+        pytest.raises(ToolFailed, match=r"PYTHON_VERSION_MISMATCH.*[^1]\d? than that in driver"),
+    ):
+        driver.wait(timeout=240)
+    assert read_committed(kafka.bootstrap, topics[1]) == []
+
+
+@pytest.mark.slow
+def test_a_standalone_cluster_takes_no_python_driver_so_supervise_restarts_none(cluster: StandaloneCluster) -> None:
+    command: list[str | Path] = [spark_submit(), "--master", cluster.url, "--deploy-mode", "cluster", "--supervise"]
+    done = subprocess.run(
+        [*command, ROOT / "jobs" / "copy_topic.py"], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "Cluster deploy mode is currently not supported for python applications on standalone" in done.stderr
+
+
+def another_python() -> str:
+    """A newer release of Python than the tests', without any package."""
+    names = [f"python3.{minor}" for minor in range(sys.version_info.minor + 1, sys.version_info.minor + 5)]
+    found = [*filter(None, map(shutil.which, names))]
+    found += [str(python) for name in names for python in Path.home().glob(f".pyenv/versions/*/bin/{name}")]
+    for python in found:  # pyenv has programs of these names that only say what to do
+        if subprocess.run([python, "-c", "pass"], check=False, capture_output=True).returncode == 0:
+            return python
+    raise AssertionError(f"needs a newer Python: one of {', '.join(names)}")

@@ -41,7 +41,10 @@ _SMALL = {
     "spark.executor.memory": "512m",
     "spark.executor.instances": "2",
     "spark.yarn.jars": f"local:{spark_submit().parent.parent}/jars/*",  # on every node, as an administrator puts them
-    "spark.yarn.submit.waitAppCompletion": "true",
+    # Their lives are too short for the optimising compiler.
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.yarn.am.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
 
