@@ -113,6 +113,7 @@ PARTS = {
         "tests/spark/test_tokens.py",
         "tests/unit/test_deployment_files.py",
     ],
+    "yarn": ["tests/spark/test_yarn.py"],
     "kerberos": ["tests/spark/test_kerberos.py"],
     "alerts": ["tests/unit/test_alerts.py"],
     "benchmarks": ["tests/broker/test_bench.py", "tests/spark/test_bench.py"],
