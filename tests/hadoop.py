@@ -257,9 +257,11 @@ class HadoopCluster:
             return json.load(answer)
 
     def _registered(self) -> int:
-        """How many node managers the resource manager has known, also those that are lost since."""
+        """How many node managers the resource manager has known, also those that are lost since. One that was suspended
+        registers again.
+        """
         log = self.folder / "resourcemanager.log"
-        return len(re.findall("NodeManager from node .* registered", log.read_text()))
+        return len(set(re.findall(r"NodeManager from node (\S+ \d+)", log.read_text())))
 
     def _leaves_safe_mode(self) -> bool:
         return bool(re.search("Safe mode is OFF|Leaving safe mode", (self.folder / "namenode.log").read_text()))
