@@ -276,7 +276,7 @@ def test_the_pages_command_for_yarn_copies_every_record_once(
     hadoop: HadoopCluster, packed: Path, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
     (site / "environment.tar.gz").symlink_to(packed / "environment.tar.gz")
-    arguments = ["--available-now", "--checkpoint", f"hdfs:///checkpoints/{topics[1]}"]
+    arguments = ["--available-now", "--checkpoint", f"{hadoop.hdfs}/checkpoints/{topics[1]}"]
     shipped = Shipped("YARN", site)
     with shipped.submit("yarn", kafka.bootstrap, topics, *arguments, conf=_SMALL, env=hadoop.environment()) as driver:
         driver.wait(timeout=_WAIT_S)
