@@ -233,7 +233,7 @@ def test_a_first_attempt_that_comes_back_after_the_second_one_has_ended_is_fence
         finally:
             resume()
         await_that(lambda: "ProducerFenced" in jobs.containers(name), "the first attempt says that it is fenced")
-    print(f"{name}: {re.search('.*ProducerFenced.*', jobs.containers(name))}")
+    print(f"{name}: {re.findall('.*ProducerFenced.*', jobs.containers(name))[0]}")
     assert jobs.attempts(name) == 2
     assert exactly_once(kafka, topics[1])
 
