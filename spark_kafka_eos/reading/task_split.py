@@ -2,14 +2,16 @@
 
 | option | tasks |
 |---|---|
-| none | adjacent ranges share a task: one task per core (`parallelism`), more if they would exceed `target` offsets |
+| none | adjacent ranges share a task: one per core (`parallelism`) if each is `worth` it, and none above `target` |
 | `maxBytesPerPartition` | ranges above it are split, each piece with its own task; other tasks stay below it |
 | `minPartitions` above the number of ranges | large ranges are split, in proportion to their sizes |
 | `maxRecordsPerPartition` | each range is split into equal pieces within the limit, each with its own task |
 
 The built-in source creates one task per Kafka partition. But a Python task costs tens of milliseconds, so here a few
-tasks read a topic with a hundred partitions and little data. The planning process does not know the cluster's cores. A
-limit in bytes makes do without: enough tasks for any cluster if there is much to read, each large enough for its cost.
+tasks read a topic with a hundred partitions and little data, and one reads a few hundred records: a second one would
+read them some milliseconds sooner, and a query's first batch would wait for twice as many Python workers. The planning
+process does not know the cluster's cores. A limit in bytes makes do without: enough tasks for any cluster if there is
+much to read, each large enough for its cost.
 
 Sizes are offsets, an upper bound of the records; bytes are estimated, so a task may read more than the limit.
 Source: Spark's KafkaOffsetRangeCalculator, for the meaning of the two options.
@@ -37,10 +39,12 @@ def split(
     max_bytes: int | None = None,
     bytes_per_offset: Mapping[TopicPartition, float] = MappingProxyType({}),
     target: int = 1_000_000,
+    worth: int = 1_000,
 ) -> list[Task]:
     """Tasks that together read exactly `ranges` (one per partition), in their order; empty ranges are omitted.
 
-    A task has at most one piece of each partition. `max_bytes` applies to partitions in `bytes_per_offset`, unless
+    Without an option, there is a task for each core only if each has `worth` offsets; `target` is a task's maximum. A
+    task has at most one piece of each partition. `max_bytes` applies to partitions in `bytes_per_offset`, unless
     `max_records_per_partition` is set.
     """
     pieces = [one for one in ranges if one.size > 0]
@@ -53,7 +57,9 @@ def split(
     if min_partitions and len(pieces) < min_partitions:
         enough = max(min_partitions, math.ceil(sum(shares.values())))
         return [(piece,) for piece in _cut_in_proportion(pieces, enough)]
-    return _within(shares, max(parallelism, min_partitions or 1), target)
+    if min_partitions:
+        return _within(shares, max(parallelism, min_partitions), target)
+    return _within(shares, min(parallelism, max(1, sum(one.size for one in pieces) // worth)), target)
 
 
 def _within(shares: Mapping[OffsetRange, float], parallelism: int, target: int) -> list[Task]:

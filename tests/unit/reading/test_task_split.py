@@ -34,15 +34,22 @@ def test_pieces_are_of_the_same_topic() -> None:
 
 
 def test_a_task_for_each_core() -> None:
-    assert sizes(split(ranges(5, 5, 5, 5), parallelism=2)) == [[5, 5], [5, 5]]
+    assert sizes(split(ranges(500, 500, 500, 500), parallelism=2)) == [[500, 500], [500, 500]]
+
+
+def test_a_task_is_worth_a_thousand_offsets_unless_min_partitions_asks_for_more() -> None:
+    assert sizes(split(ranges(500, 500, 499), parallelism=8)) == [[500, 500, 499]]
+    assert sizes(split(ranges(*[1_000] * 3), parallelism=8)) == [[1_000]] * 3
+    assert len(split(ranges(*[500] * 20), parallelism=16)) == 10
+    assert sizes(split(ranges(5, 5, 5, 5), parallelism=1, min_partitions=2)) == [[5, 5], [5, 5]]
 
 
 def test_never_more_tasks_than_ranges() -> None:
-    assert sizes(split(ranges(5, 0, 5), parallelism=8)) == [[5], [5]]
+    assert sizes(split(ranges(5_000, 0, 5_000), parallelism=8)) == [[5_000], [5_000]]
 
 
-def test_a_trickle_over_many_partitions_is_one_task_for_each_core() -> None:
-    assert len(split(ranges(*[3] * 100), parallelism=4)) == 4
+def test_a_trickle_over_many_partitions_is_one_task() -> None:
+    assert len(split(ranges(*[3] * 100), parallelism=4)) == 1
 
 
 def test_large_ranges_have_a_task_of_their_own() -> None:
@@ -50,8 +57,8 @@ def test_large_ranges_have_a_task_of_their_own() -> None:
 
 
 def test_a_large_range_among_small_ones_is_alone() -> None:
-    assert sizes(split(ranges(90, 1, 1, 1), parallelism=2)) == [[90], [1, 1, 1]]
-    assert sizes(split(ranges(1, 1, 1, 90), parallelism=2)) == [[1, 1, 1], [90]]
+    assert sizes(split(ranges(9_000, 1, 1, 1), parallelism=2)) == [[9_000], [1, 1, 1]]
+    assert sizes(split(ranges(1, 1, 1, 9_000), parallelism=2)) == [[1, 1, 1], [9_000]]
 
 
 def test_without_an_option_a_range_is_never_cut() -> None:
@@ -157,13 +164,13 @@ def test_with_max_bytes_tasks_read_exactly_the_ranges_one_piece_of_each_and_abou
         assert (mine[0][0], mine[-1][1]) == (one.start, one.end) if one.size else not mine
 
 
-@given(any_ranges, st.integers(1, 9), st.integers(1, 3_000))
-def test_there_are_as_many_tasks_as_cores_and_target_ask_for(
-    wanted: list[OffsetRange], parallelism: int, target: int
+@given(any_ranges, st.integers(1, 9), st.integers(1, 3_000), st.integers(1, 3_000))
+def test_there_are_as_many_tasks_as_cores_and_target_ask_for_if_they_are_worth_it(
+    wanted: list[OffsetRange], parallelism: int, target: int, worth: int
 ) -> None:
-    full = [one for one in wanted if one.size]
-    enough = max(parallelism, -(-sum(one.size for one in full) // target))
-    assert len(split(wanted, parallelism=parallelism, target=target)) == min(len(full), enough)
+    full, total = [one for one in wanted if one.size], sum(one.size for one in wanted)
+    enough = max(min(parallelism, max(total // worth, 1)), -(-total // target))
+    assert len(split(wanted, parallelism=parallelism, target=target, worth=worth)) == min(len(full), enough)
 
 
 @given(any_ranges, st.integers(50, 900))
