@@ -19,9 +19,11 @@ nothing twice.
 
 from __future__ import annotations
 
+import importlib
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -110,6 +112,10 @@ class _Sink(PromptInput):
         from spark_kafka_eos.appending.encode_settings import encode_settings
         from spark_kafka_eos.spark.encode_stage import stage_rows
 
+        # At the task's end, Spark passes the message to `pyarrow.array`, which imports pandas, if it is installed. Now
+        # it costs no time: another process still reads the rows.
+        with suppress(ImportError):
+            importlib.import_module("pandas")
         # The task looks up the topics, because none of our code runs on the driver before it.
         settings = encode_settings(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
         return stage_rows(batches, self._options.client, settings, self._staging, folder)
