@@ -2,11 +2,18 @@
 
 It runs in a process of its own, which needs neither Spark's session nor Arrow, and imports neither. The other processes
 of the sink do not import this.
+
+Spark keeps that process for the next micro-batch (it ends one that was idle for a minute), and with it the connections,
+and what they have shown: leaders, coordinators, topic ids, versions, as TransactionalWriter keeps them. A broker that
+is no longer the right one says so. Nothing is kept of what a verdict is based on: each micro-batch asks again who owns
+the transactional.id, and what is committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -31,6 +38,32 @@ from spark_kafka_eos.transaction.ownership import Owner
 Messages = Sequence[WriterCommitMessage | None]
 Connect = Callable[[ClientOptions], Cluster]
 
+# Well below the 10 minutes after which brokers close an idle connection (`connections.max.idle.ms`).
+_KEPT_SECONDS = 60.0
+# With when it was used last. A process commits for each query that an idle one is wanted for.
+_kept: dict[tuple[Connect, ClientOptions], tuple[Cluster, float]] = {}
+
+
+@contextmanager
+def kept_cluster(
+    connect: Connect, client: ClientOptions, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Cluster]:
+    """The cluster that this process used last with these options, unless that was long ago or ended in an error; else a
+    new one.
+    """
+    for name, (unused, last) in list(_kept.items()):
+        if clock() - last > _KEPT_SECONDS:
+            del _kept[name]
+            unused.close()
+    cluster, _ = _kept.pop((connect, client), (None, 0.0))
+    cluster = cluster or connect(client)
+    try:
+        yield cluster
+    except BaseException:
+        cluster.close()
+        raise
+    _kept[connect, client] = cluster, clock()
+
 
 def commit_micro_batch(
     options: SinkOptions, connect: Connect, staging: Staging, messages: Messages, batch: MicroBatch
@@ -39,7 +72,8 @@ def commit_micro_batch(
     refuse_loop(options, batch)
     collectors = {message.collector for message in staged(messages)} - {None}
     decide = decide_micro_batch(options)
-    return _commit(options, connect, staging, messages, batch, decide, collector=next(iter(collectors), None))
+    cluster = kept_cluster(connect, options.client)
+    return _commit(options, cluster, staging, messages, batch, decide, collector=next(iter(collectors), None))
 
 
 def commit_batch_write(
@@ -57,12 +91,12 @@ def commit_batch_write(
     topics = {block.partition.topic for report in reports for block in report.blocks}
     batch = batch_write(app_id, version, run=run, destination=destination_of(options, topics))
     decide = None if app_id is None else decide_batch_write(options)
-    _commit(options, connect, staging, messages, batch, decide, planned_under=planned_under)
+    _commit(options, connect(options.client), staging, messages, batch, decide, planned_under=planned_under)
 
 
 def _commit(
     options: SinkOptions,
-    connect: Connect,
+    connected: AbstractContextManager[Cluster],
     staging: Staging,
     messages: Messages,
     batch: MicroBatch,
@@ -79,7 +113,7 @@ def _commit(
             action="Restart the query or job; it writes the whole batch again.",
         )
     batch = pinned(batch, reports)
-    with raising_when_ended(), connect(options.client) as cluster:
+    with raising_when_ended(), connected as cluster:
         return commit_batch(
             committer(options, cluster, decide, planned_under=planned_under),
             batch,

@@ -16,6 +16,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from lab.simulation.chance import Seeded
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
 from spark_kafka_eos.errors import (
@@ -33,7 +34,7 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.spark import sink
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
-from spark_kafka_eos.spark.sink_commit import pinned
+from spark_kafka_eos.spark.sink_commit import kept_cluster, pinned
 from spark_kafka_eos.spark.staged_message import StagedMessage
 from spark_kafka_eos.wire.encode import encode
 from tests.model_kafka import KafkaModel
@@ -140,6 +141,65 @@ def test_a_commit_does_not_repeat_the_preflight(writer, kafka):
     for number in range(2):
         writer().commit([], number)
     assert (kafka.preflights, kafka.numbers()) == (0, [0, 1])
+
+
+def apis(kafka) -> list[str]:
+    return [api for api, _ in kafka.requests]
+
+
+def test_a_process_that_commits_again_asks_only_who_owns_the_id_and_what_is_committed(writer, write, kafka):
+    writer().commit([write(0)], 0)
+    kafka.requests.clear()
+    writer().commit([write(1)], 1)
+    assert kafka.numbers() == [0, 1]
+    assert "FindCoordinator" not in apis(kafka)
+    assert apis(kafka)[:3] == ["DescribeTransactions", "Metadata", "OffsetFetch"]  # the second: is the ledger there?
+    assert apis(kafka).count("Metadata") == 1
+
+
+def test_a_process_that_commits_again_notices_that_another_driver_has_taken_the_id(options, planned, writer, kafka):
+    (Path(options.checkpoint_location) / "offsets" / "1").unlink()
+    writer().commit([task_of(planned(), 0)], 0)
+    plan(options, 1, 10)
+    message = task_of(planned(), 1)
+    TransactionCoordinator(kafka.cluster(), "t", 60_000).init_producer_id()
+    kafka.requests.clear()
+    with pytest.raises(ProducerFenced, match="since this run committed batch 0"):
+        writer().commit([message], 1)
+    assert kafka.numbers() == [0]
+    assert {"InitProducerId", "Produce", "EndTxn"}.isdisjoint(apis(kafka))
+
+
+def test_a_process_that_commits_again_finds_brokers_that_have_changed_places(options, writer, write, kafka):
+    writer().commit([write(0)], 0)
+    kafka.requests.clear()
+    for number in range(1, 6):
+        plan(options, number, 10 * number)
+        kafka.move(Seeded(number))
+        writer().commit([write(number)], number)
+    assert (kafka.numbers(), kafka.records()) == ([0, 1, 2, 3, 4, 5], 6)
+    assert "FindCoordinator" in apis(kafka)  # so there was something to notice
+
+
+def test_a_process_keeps_no_connections_for_long_nor_after_an_error(options, kafka):
+    now, made = [0.0], []
+
+    def connect(client):
+        made.append(kafka.cluster(client))
+        return made[-1]
+
+    def use():
+        with kept_cluster(connect, options.client, lambda: now[0]) as cluster:
+            return cluster
+
+    first = use()
+    assert use() is first
+    now[0] = 61.0
+    second = use()
+    assert second is not first
+    with pytest.raises(KafkaEosError), kept_cluster(connect, options.client, lambda: now[0]):
+        raise InvalidRow("no topic")
+    assert use() not in (first, second)
 
 
 def test_a_failed_check_is_repeated(options, kafka):
