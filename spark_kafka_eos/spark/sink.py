@@ -41,7 +41,7 @@ from spark_kafka_eos.spark.plans import PlanDigest, newest_plan, plan_of
 from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.staged_message import StagedMessage, staged
-from spark_kafka_eos.spark.worker import COLLECTOR
+from spark_kafka_eos.spark.worker import COLLECTOR, spare_the_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,6 +109,7 @@ class _Sink(PromptInput):
     def _stage(
         self, batches: Iterator[pa.RecordBatch], folder: str, query_id: str | None, batch_id: int | None
     ) -> EncodeReport:
+        spare_the_collector()  # before the imports, so that it does not scan PySpark and PyArrow meanwhile
         from spark_kafka_eos.appending.encode_settings import encode_settings
         from spark_kafka_eos.spark.encode_stage import stage_rows
 

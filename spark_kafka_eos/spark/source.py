@@ -173,10 +173,11 @@ def read_records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Itera
 
 
 def _records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    spare_the_collector()  # before the imports, so that it does not scan PySpark and PyArrow meanwhile
     from spark_kafka_eos.protocol.cluster import shared_cluster
     from spark_kafka_eos.reading.records import read
 
-    spare_the_collector()
+    spare_the_collector()  # and what they imported
     context = TaskContext.get()
     if context is not None and (collector := context.getLocalProperty(COLLECTOR)) is not None:
         return _read_and_report(ranges, options, context, collector)
