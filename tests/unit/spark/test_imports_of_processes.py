@@ -224,3 +224,26 @@ def test_the_collector_does_not_look_through_pyspark_while_a_task_imports_the_re
     code = f"{SPARED.format(module=module)}\n{does}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.decode().split() == ["True"]
+
+
+PANDAS = f"""
+import sys
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StructField, StructType
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
+
+def rows():
+    print("pandas" in sys.modules)
+    yield from ()
+
+TaskContext._getOrCreate()._partitionId = 0
+writer = KafkaEosStreamWriter(sink_options({SINK}), StructType([StructField('value', BinaryType())]))
+print("pandas" in sys.modules)
+writer._stage(rows(), 'a', None, None)
+"""
+
+
+def test_the_sinks_task_imports_pandas_before_it_waits_for_rows_because_pyspark_asks_for_it_afterwards():
+    done = subprocess.run([sys.executable, "-c", PANDAS], capture_output=True, check=True)
+    assert done.stdout.decode().split() == ["False", "True"]
