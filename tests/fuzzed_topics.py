@@ -55,6 +55,8 @@ _PLAIN: Sequence[dict[str, Any]] = (
 _ENDS = ("cccccc", "aaaaaa", "cacaca", "-c-a-c", "--a--c", "aac---", "------", "ca----")
 ROUNDS = len(_ENDS[0])
 _LONG_AGO = 1_700_000_000_000
+# What a broker says of a partition that was just added, and of which it knows less than the controller.
+_NOT_LEADING_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH)
 _LEVELS = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
 
 Kind = Literal["kept", "cut", "compacted", "retained", "markers"]
@@ -336,7 +338,7 @@ class Lives:
                 try:
                     found.setdefault(tp.topic, {})[tp.partition] = answer.result(60).offset
                 except KafkaException as error:
-                    if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                    if error.args[0].code() not in _NOT_LEADING_YET or time.monotonic() > deadline:
                         raise
                     left.append(tp)
         return found
