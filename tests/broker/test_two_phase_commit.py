@@ -7,21 +7,25 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, PreflightFailed
+from spark_kafka_eos.operators.open_transactions import survey
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.testing import EmbeddedKafka
 from tests.broker.conftest import options_of
 from tests.broker.table_scene import Scene
+from tests.kafka_tools import tool
 
 pytestmark = pytest.mark.broker
+
+ENABLED = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
 
 
 @pytest.fixture(scope="module")
 def either_kafka():
     """A broker on which the feature is enabled; the fixtures of the package use it."""
-    enabled = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
-    with EmbeddedKafka(config=enabled) as kafka:
+    with EmbeddedKafka(config=ENABLED) as kafka:
         yield kafka
 
 
@@ -105,3 +109,36 @@ def test_brokers_without_the_feature_are_named_by_the_preflight_and_by_the_error
         scene = Scene(kafka, cluster, tmp_path, consumed)
         with pytest.raises(error, match="twoPhaseCommit needs transaction.two.phase.commit.enable=true"):
             scene.write(scene.driver(timeout_ms=None), 0)
+
+
+def test_without_the_right_nothing_is_begun_and_with_it_the_transaction_has_no_timeout():
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_bob="hunter2";'
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    sasl = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": login}
+    with EmbeddedKafka(config=ENABLED | config, listeners={"SASL_PLAINTEXT": sasl}) as kafka:
+
+        def grant(operation):
+            acl = ["--add", "--allow-principal", "User:bob", "--transactional-id", "bobs", "--operation", operation]
+            tool("AclCommand", "--bootstrap-server", kafka.bootstrap, *acl)
+
+        bob = {
+            "kafka.bootstrap.servers": kafka.bootstrap_of("SASL_PLAINTEXT"),
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": "bob",
+            "kafka.sasl.password": "hunter2",
+        }
+        client = sink_options(bob | {"kafka.transactional.id": "bobs", "topic": "any"}).client
+        with Cluster(client) as cluster, Cluster(options_of(kafka.bootstrap)) as superuser:
+            grant("Write")
+            with pytest.raises(AuthorizationFailed, match="TwoPhaseCommit besides Write") as refused:
+                TransactionCoordinator(cluster, "bobs", None).init_producer_id()
+            assert "hunter2" not in str(refused.value)
+            assert survey(superuser, now_ms=0, all_ids=True).transactions == {}
+            grant("TwoPhaseCommit")
+            identity = TransactionCoordinator(cluster, "bobs", None).init_producer_id()
+            assert identity.epoch == 0
+            assert not survey(superuser, now_ms=0, all_ids=True).transactions["bobs"].times_out
