@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -72,8 +73,8 @@ def commit_micro_batch(
     refuse_loop(options, batch)
     collectors = {message.collector for message in staged(messages)} - {None}
     decide = decide_micro_batch(options)
-    cluster = kept_cluster(connect, options.client)
-    return _commit(options, cluster, staging, messages, batch, decide, collector=next(iter(collectors), None))
+    connected = partial(kept_cluster, connect, options.client)
+    return _commit(options, connected, staging, messages, batch, decide, collector=next(iter(collectors), None))
 
 
 def commit_batch_write(
@@ -91,12 +92,13 @@ def commit_batch_write(
     topics = {block.partition.topic for report in reports for block in report.blocks}
     batch = batch_write(app_id, version, run=run, destination=destination_of(options, topics))
     decide = None if app_id is None else decide_batch_write(options)
-    _commit(options, connect(options.client), staging, messages, batch, decide, planned_under=planned_under)
+    connected = partial(connect, options.client)
+    _commit(options, connected, staging, messages, batch, decide, planned_under=planned_under)
 
 
 def _commit(
     options: SinkOptions,
-    connected: AbstractContextManager[Cluster],
+    connected: Callable[[], AbstractContextManager[Cluster]],
     staging: Staging,
     messages: Messages,
     batch: MicroBatch,
@@ -113,7 +115,7 @@ def _commit(
             action="Restart the query or job; it writes the whole batch again.",
         )
     batch = pinned(batch, reports)
-    with raising_when_ended(), connected as cluster:
+    with raising_when_ended(), connected() as cluster:
         return commit_batch(
             committer(options, cluster, decide, planned_under=planned_under),
             batch,
