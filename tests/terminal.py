@@ -1,13 +1,18 @@
-"""A command in a terminal of its own (ptyprocess), and what a person would see on its screen (pyte)."""
+"""The command `kafka-eos` of this checkout; a command in a terminal of its own (ptyprocess), and what a person would
+see on its screen (pyte).
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyte
 from ptyprocess import PtyProcess
+
+KAFKA_EOS = (sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()")
 
 _ENVIRONMENT = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
 

@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import psutil
@@ -10,10 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.interrupts import heeding_ctrl_c
+from tests.terminal import KAFKA_EOS
 
 pytestmark = pytest.mark.broker
 
-COMMAND = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "broker", "--port", "0"]
+COMMAND = [*KAFKA_EOS, "broker", "--port", "0"]
 
 
 @pytest.fixture

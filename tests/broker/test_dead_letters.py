@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -25,6 +24,7 @@ from spark_kafka_eos.testing.driver import Kill
 from tests import held
 from tests.producing import produce, transact
 from tests.reading import read_committed
+from tests.terminal import KAFKA_EOS
 
 pytestmark = pytest.mark.broker
 
@@ -192,7 +192,7 @@ class Held:
 
     def __init__(self, aside, folder, point, batch=0):
         folder.mkdir(exist_ok=True)
-        command = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "dead-letters", "replay"]
+        command = [*KAFKA_EOS, "dead-letters", "replay"]
         command += [aside.dead, "--yes", *aside.named(), "--bootstrap-servers", aside.kafka.bootstrap]
         command += ["--option", "kafka.max.request.size=16000"]  # several record batches
         env = os.environ | Kill(point=point, batch=batch).environment(folder)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import shlex
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,12 +30,11 @@ from spark_kafka_eos.testing.proxy import Fault, Proxy
 from tests.broker.conftest import batch_of, options_of
 from tests.kafka_tools import table, tool
 from tests.pages import ROOT
-from tests.terminal import terminal
+from tests.terminal import KAFKA_EOS, terminal
 
 pytestmark = pytest.mark.broker
 
 TIMEOUT_MS = 600_000
-KAFKA_EOS = "from spark_kafka_eos.cli.main import main; main()"
 ALTERNATE_SCREEN_LEFT = b"\x1b[?1049l"
 OPEN, GHOST, PREPARED, DONE = "open", "ghost", "prepared", "done"
 
@@ -283,7 +281,7 @@ def test_the_live_screen_shows_a_real_cluster(scene):
 def test_the_live_screen_in_a_terminal_shows_whole_words_obeys_keys_and_leaves_the_terminal_as_it_was(
     scene, columns, rows
 ):
-    command = [sys.executable, "-c", KAFKA_EOS, "top", "--bootstrap-servers", scene.kafka.bootstrap]
+    command = [*KAFKA_EOS, "top", "--bootstrap-servers", scene.kafka.bootstrap]
     with terminal(command, columns=columns, rows=rows) as shown:
         shown.until("╭─ Open transactions: 2 ─", "╭─ Held partitions: 4 ─", "╭─ Queries: 0 ─")
         shown.until(f"│ {OPEN} ", f"│ {PREPARED} ", " q Quit  s Sort by next column")

@@ -18,10 +18,11 @@ from spark_kafka_eos.doctor import executors
 from spark_kafka_eos.doctor.pythons import CONNECTOR, PYSPARK, findings, together
 from spark_kafka_eos.preflight.findings import Severity
 from tests.pages import ROOT
+from tests.terminal import KAFKA_EOS
 
 pytestmark = pytest.mark.spark
 
-COMMAND = [sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()", "doctor", "--json"]
+COMMAND = [*KAFKA_EOS, "doctor", "--json"]
 
 
 def test_the_executor_of_a_local_session_has_what_the_tests_have(spark: SparkSession) -> None:
