@@ -208,9 +208,6 @@ WEAKENED = {
     ("OnlyOwnVersion",): (replace(_TABLE, records=2, old=1, table_late=1), "NoHarm"),
 }
 
-# TLC takes too long to find these in every test run.
-FOUND_SLOWLY = {("OnlyOwnVersion",)}
-
 # A guard whose work another one does, too: without it alone, these hold.
 SECOND_LOCKS = {
     "RetryAppendsNothing": (_STAGE,),

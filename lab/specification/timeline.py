@@ -149,7 +149,9 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     said = [*_of_runs(before, after), *_of_brokers(before["kafka"], after["kafka"])]
     if "table" in before:
         said += _of_table(before["table"], after["table"])
-    for number, (was, now) in enumerate(zip(before["checkpoints"], after["checkpoints"], strict=False), 1):
+    older = before["checkpoints"]
+    for number, now in enumerate(after["checkpoints"], 1):
+        was = older[number - 1] if number <= len(older) else {"plan": [], "done": now["done"]}
         if was["plan"] != now["plan"]:
             n = len(now["plan"])
             start = now["plan"][n - 2] if n > 1 else now["start"]
