@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from spark_kafka_eos.cli.demo import AppendMode
+from lab.soak.queries import Way
 from spark_kafka_eos.testing import jars
 
 
@@ -28,9 +28,9 @@ def soak(
     output: Annotated[Path, typer.Option(file_okay=False, help="Directory for soak.html and soak.json.")] = Path(
         "soak"
     ),
-    append_mode: Annotated[
-        AppendMode | None, typer.Option(help="The sinks' option appendMode; default: each query's own.")
-    ] = None,
+    way: Annotated[
+        Way, typer.Option(help="All queries append in this mode, or the copies are arrow_stream's; own: as each does.")
+    ] = Way.OWN,
     keep: Annotated[bool, typer.Option("--keep", help="Keep logs, data and checkpoints.")] = False,
 ) -> None:
     """Run a stateless query, a stateful one, and one to another cluster, while drivers, executors and brokers are
@@ -47,7 +47,7 @@ def soak(
         kafka_version=kafka_version,
         output=output,
         keep=keep,
-        append_mode=append_mode or "",
+        way=way,
     )
     if not (context.obj or run)(settings, Console()):  # a test hands in another
         raise typer.Exit(1)

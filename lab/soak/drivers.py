@@ -35,7 +35,7 @@ _CAUSE = re.compile(r"spark_kafka_eos\.errors\.(\w+): (.+)|^pyspark\.\S+: (.+)")
 @dataclass(slots=True)
 class Query:
     """One query and its current driver. `source` and `sink` are the addresses of the clusters that it reads and writes.
-    `folder` is for its checkpoints and its drivers' logs, one log per checkpoint. `append_mode`: see `queries.main`.
+    `folder` is for its checkpoints and its drivers' logs, one log per checkpoint. `way`: how it writes.
 
     Thread-safe for one fault at a time, with `revive` in another thread.
     """
@@ -45,7 +45,7 @@ class Query:
     sink: str
     folder: Path
     spark_home: Path
-    append_mode: str = ""
+    way: queries.Way = queries.Way.OWN
     driver: Callable[..., Driver] = Driver
     started: int = 0
     lost: int = 0  # checkpoints
@@ -90,14 +90,7 @@ class Query:
             self._logged = self.log.stat().st_size if self.log.exists() else 0
             self._driver = self.driver(
                 JOB,
-                [
-                    self.name,
-                    self.source,
-                    self.sink,
-                    str(self.lost),
-                    str(self.checkpoint),
-                    *filter(None, [self.append_mode]),
-                ],
+                [self.name, self.source, self.sink, str(self.lost), str(self.checkpoint), self.way],
                 conf=submit_arguments(self.name, environment["PYTHONPATH"]),
                 env=environment | {"SPARK_HOME": str(self.spark_home)},
                 log=self.log,

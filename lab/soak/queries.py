@@ -5,6 +5,8 @@
 - mirror: the same copy as stateless, to another cluster. After its checkpoint is lost, it continues where that
   cluster's ledger ends.
 
+The copies are written by the sink, or with Way.ARROW by arrow_stream.
+
 PySpark is imported on demand only, because the soak itself imports this module's constants.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,13 +37,22 @@ def output(query: str) -> str:
     return f"soak-{query}"
 
 
-def traced(checkpoint: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for mapInArrow that turns source rows into sink rows: `key`, and `value` preceded by its provenance.
+class Way(StrEnum):
+    """How the queries write: in this `appendMode`, or the copies by `arrow_stream`. OWN leaves it to each query."""
+
+    OWN = "own"
+    DRIVER = "driver"
+    EXECUTORS = "executors"
+    ARROW = "arrow"
+
+
+def traced(checkpoint: int) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """A function that turns source rows into sink rows in a task: `key`, and `value` preceded by its provenance.
 
     `checkpoint` is the number of the query's checkpoint, stored as the attempt: each checkpoint's batch ids start at 0.
     """
 
-    def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
         from pyspark import TaskContext
 
         from spark_kafka_eos.verify.provenance_bytes import pack
@@ -48,20 +60,32 @@ def traced(checkpoint: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
         context = TaskContext.get()
         assert context is not None
         batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
-        for rows in batches:
-            origin = pack(rows["partition"].to_numpy(), rows["offset"].to_numpy(), batch, checkpoint)
-            value = pc.binary_join_element_wise(origin, rows["value"], pa.scalar(b"", pa.binary()))
-            yield pa.RecordBatch.from_pydict({"key": rows["key"], "value": value})
+        origin = pack(rows["partition"].to_numpy(), rows["offset"].to_numpy(), batch, checkpoint)
+        value = pc.binary_join_element_wise(origin, rows["value"], pa.scalar(b"", pa.binary()))
+        return pa.RecordBatch.from_pydict({"key": rows["key"], "value": value})
 
-    return rows_of
+    return transform
 
 
 def copied(source: DataFrame, sink: dict[str, str], checkpoint: int) -> DataStreamWriter:
-    """The stream that copies the source."""
+    """The stream that copies the source by the sink."""
+    transform = traced(checkpoint)
+
+    def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(transform, batches)
+
     rows = source.select("key", "value", "partition", "offset")
-    return (
-        rows.mapInArrow(traced(checkpoint), "key BINARY, value BINARY").writeStream.format("kafka-eos").options(**sink)
-    )
+    return rows.mapInArrow(rows_of, "key BINARY, value BINARY").writeStream.format("kafka-eos").options(**sink)
+
+
+def copied_in_arrow(
+    spark: SparkSession, reading: dict[str, str], sink: dict[str, str], checkpoint: int
+) -> DataStreamWriter:
+    """The same stream by arrow_stream."""
+    from spark_kafka_eos import TransactionalWriter, arrow_stream
+
+    schema = "key BINARY, value BINARY, partition INT, offset BIGINT"
+    return arrow_stream(spark, reading, TransactionalWriter(sink), traced(checkpoint), schema=schema)
 
 
 def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
@@ -86,9 +110,9 @@ def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
     return figures.writeStream.outputMode("update").foreachBatch(write)
 
 
-def main(name: str, source: str, sink: str, number: str, checkpoint: str, append_mode: str = "") -> None:
+def main(name: str, source: str, sink: str, number: str, checkpoint: str, way: str = Way.OWN) -> None:
     """Run a query until it is killed or fails. `source` and `sink` are the clusters' addresses; `checkpoint` is the
-    checkpoint's folder, and `number` counts the query's checkpoints from 0. `append_mode`: "" for each query's own.
+    checkpoint's folder, and `number` counts the query's checkpoints from 0. `way` is one of Way.
     """
     from pyspark.sql import SparkSession
 
@@ -100,14 +124,17 @@ def main(name: str, source: str, sink: str, number: str, checkpoint: str, append
     reading = {**there, "subscribe": SOURCE, "startingOffsets": "earliest"}
     here["kafka.transactional.id"] = name
     writing = {**here, "kafka.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS), "topic": output(name)}
-    if append_mode:
-        writing["appendMode"] = append_mode
+    if way in (Way.DRIVER, Way.EXECUTORS):
+        writing["appendMode"] = way
     if name == MIRROR:
         reading |= {f"sink.{option}": value for option, value in here.items()}
         reading["startingOffsets"] = "committed-or-earliest"
         writing["sourceClusters"] = cluster_id(there)
-    rows = spark.readStream.format("kafka-eos").options(**reading).load()
-    stream = stateful(rows, writing) if name == STATEFUL else copied(rows, writing, int(number))
+    if name != STATEFUL and way == Way.ARROW:
+        stream = copied_in_arrow(spark, reading, writing, int(number))
+    else:
+        rows = spark.readStream.format("kafka-eos").options(**reading).load()
+        stream = stateful(rows, writing) if name == STATEFUL else copied(rows, writing, int(number))
     stream = stream.queryName(name).option("checkpointLocation", checkpoint)
     follow(stream.trigger(processingTime="1 second").start())
 

@@ -18,7 +18,7 @@ from lab.soak.brokers import Broker, Site
 from lab.soak.check import SourceRecord, judge_copies, judge_figures, places_of, plan_of, succession
 from lab.soak.drivers import Query
 from lab.soak.faults import Faults, Injected
-from lab.soak.queries import MIRROR, SOURCE, STATEFUL, STATELESS, output
+from lab.soak.queries import MIRROR, SOURCE, STATEFUL, STATELESS, Way, output
 from lab.soak.report import Progress, QuerySide, Soaked, faults, remarks, summary, table, write
 from lab.soak.schedule import ELSEWHERE, schedule
 from lab.soak.screen import Screen
@@ -41,9 +41,7 @@ _TIMEOUT = 300.0  # seconds for the queries' first batches, and for the remainin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The command's options: `rate` in records per second, `output` the folder of the report. `append_mode`: "" for
-    each query's own.
-    """
+    """The command's options: `rate` in records per second, `output` the folder of the report."""
 
     minutes: float
     seed: int
@@ -52,7 +50,7 @@ class Settings:
     kafka_version: str
     output: Path
     keep: bool = False
-    append_mode: str = ""
+    way: Way = Way.OWN
 
     @property
     def seconds(self) -> float:
@@ -105,7 +103,7 @@ def _soak(settings: Settings, folder: Path, console: Console) -> Soaked:
                 sink=site.proxy.bootstrap,
                 folder=folder,
                 spark_home=spark,
-                append_mode=settings.append_mode,
+                way=settings.way,
             )
             for name, site in sites.items()
         }

@@ -130,9 +130,9 @@ def test_the_long_parts_are_all_of_their_files():
         [f"{slow_run.FAULTS}[TV2-{part}]", f"{slow_run.FAULTS}[TV1-{part}]"] for part in range(10)
     ]
     soak = (ROOT / "tests" / "spark" / "test_soak.py").read_text()
-    assert "PIECES, MINUTES, RATE = 3, 30, 5_000\n" in soak
-    assert 'WAYS = ("driver", "executors")\n' in soak
-    pieces = [f"{slow_run.AN_HOUR}[{way}-{piece}]" for way in ("driver", "executors") for piece in range(3)]
+    assert "PIECES, MINUTES, RATE = 2, 30, 5_000\n" in soak
+    assert 'WAYS = ("driver", "executors", "arrow")\n' in soak
+    pieces = [f"{slow_run.AN_HOUR}[{way}-{piece}]" for way in slow_run.WAYS for piece in range(2)]
     assert [paths for part, paths in slow_run.LONG.items() if part.startswith("soak-")] == [[each] for each in pieces]
     assert len(slow_run.LONG) == 16
 

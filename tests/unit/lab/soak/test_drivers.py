@@ -18,7 +18,7 @@ pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Quer
 # Instead of spark-submit: records that it runs, and ends when the test says so.
 JOB = """
 import pathlib, subprocess, sys, time
-folder = pathlib.Path(sys.argv[-1]).parent
+folder = pathlib.Path(sys.argv[5]).parent
 runs = folder / "runs"
 runs.write_text(runs.read_text() + "." if runs.exists() else ".")
 while not (folder / "end").exists():
