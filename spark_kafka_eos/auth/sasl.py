@@ -168,7 +168,7 @@ def _iam_tokens(given: Mapping[str, object]) -> bool:
 
 def _iam(login: _Login, hosts: Iterable[str]) -> TokenProvider:
     try:
-        return msk_iam.provider(login.module or _IAM_MODULE, login.options, hosts)
+        return msk_iam.provider(login.module, login.options, hosts)
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
 

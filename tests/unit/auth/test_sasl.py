@@ -205,6 +205,11 @@ def test_what_msk_iam_cannot_honour_is_refused(options, why):
     refused("kafka.sasl.jaas.config", why, MSK | {"sasl.jaas.config": f"{IAM}.IAMLoginModule required {options};"})
 
 
+def test_what_msk_iam_cannot_honour_is_named_with_the_login_module_that_has_it():
+    why = "awsProfile of OAuthBearerLoginModule is not supported"
+    refused("kafka.sasl.jaas.config", why, MSK_BEARER | {"sasl.jaas.config": f"{MODULE} awsProfile=x;"})
+
+
 @pytest.mark.parametrize(
     ("host", "region"),
     [

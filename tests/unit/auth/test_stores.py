@@ -1,6 +1,7 @@
 """Truststores and keystores: recognised by content, PKCS12 and JKS opened, others answered with the way out."""
 
 import datetime as dt
+import hashlib
 import sys
 
 import pytest
@@ -125,6 +126,14 @@ def test_a_jks_keystore_yields_chain_and_key_in_pem(jks):
     key = serialization.load_pem_private_key(opened.key.reveal().encode(), None)
     assert key.public_key() == certificate.public_key()
     assert "PRIVATE" not in repr(opened)
+
+
+def test_a_key_without_a_password_of_its_own_is_read_with_the_stores(tmp_path):
+    entries = KEYSTORE[:-20]  # what follows is their digest with the store's password, as Java makes it
+    digest = hashlib.sha1("keypass".encode("utf-16-be") + b"Mighty Aphrodite" + entries).digest()
+    (tmp_path / "key.jks").write_bytes(entries + digest)
+    opened = java("keystore", str(tmp_path / "key.jks"), Secret("keypass"))
+    assert opened == java("keystore", str(tmp_path / "key.jks"), Secret("keypass"), Secret("keypass"))
 
 
 @pytest.mark.parametrize("password", [Secret("changeit"), None])
