@@ -40,7 +40,7 @@ DECODE, ENCODE = "decode", "encode"
 _TOPIC = "orders"
 _VALUE = SerializationContext(_TOPIC, MessageField.VALUE)
 _BATCH = 10_000  # rows: Spark's default for functions of Arrow columns
-_HEADER = 5  # bytes
+HEADER = 5  # bytes
 SCHEMA = """{"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "long"},
     {"name": "customer", "type": "string"},
@@ -72,7 +72,7 @@ def _order(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _records() -> Iterator[tuple[str, list[dict[str, Any]], list[bytes]]]:
+def records_of_a_registry() -> Iterator[tuple[str, list[dict[str, Any]], list[bytes]]]:
     """A registry's URL, and a batch of records before and after Confluent's serializer."""
     with RegistryServer() as server, SchemaRegistryClient({"url": server.url}) as client:
         orders = [_order(number) for number in range(_BATCH)]
@@ -81,13 +81,23 @@ def _records() -> Iterator[tuple[str, list[dict[str, Any]], list[bytes]]]:
         close_sessions()
 
 
+def written(values: list[bytes], times: int, folder: Path) -> Path:
+    """A Parquet file with a column `value`: these values, so many times."""
+    path = folder / "values.parquet"
+    batch = pa.record_batch({"value": pa.array(values, pa.binary())})
+    with pq.ParquetWriter(path, batch.schema, compression="none", use_dictionary=False) as writer:
+        for _ in range(times):
+            writer.write_batch(batch, row_group_size=_BATCH * 10)
+    return path
+
+
 def alone(*, records: int = 200_000, runs: int = 5, show: Show = silent) -> list[Comparison]:
     """Decode, then encode, on one core."""
-    with _records() as (url, orders, values), SchemaRegistryClient({"url": url}) as client:
+    with records_of_a_registry() as (url, orders, values), SchemaRegistryClient({"url": url}) as client:
         registry, target = Registry.of(url), QuerySchema(SchemaText("AVRO", SCHEMA))
         column = pa.array(values, pa.binary())
         rows = decode(column, None, registry, target).values
-        kind, schema_id = format_of(target).arrow, int.from_bytes(values[0][1:_HEADER], "big")
+        kind, schema_id = format_of(target).arrow, int.from_bytes(values[0][1:HEADER], "big")
         deserialize, serialize = AvroDeserializer(client), AvroSerializer(client, SCHEMA)
         work = {
             DECODE: {
@@ -124,17 +134,12 @@ def in_spark(
     from spark_kafka_eos.registry import from_confluent
 
     times = max(1, records // _BATCH)
-    with _records() as (url, _, values):
-        path = folder / "values.parquet"
-        batch = pa.record_batch({"value": pa.array(values, pa.binary())})
-        with pq.ParquetWriter(path, batch.schema, compression="none", use_dictionary=False) as writer:
-            for _ in range(times):
-                writer.write_batch(batch, row_group_size=_BATCH * 10)
-        read = spark.read.parquet(str(path))
+    with records_of_a_registry() as (url, _, values):
+        read = spark.read.parquet(str(written(values, times, folder)))
         columns = {
             OURS: from_confluent("value", url, topic=_TOPIC),
             CONFLUENT: _by_hand(url)("value"),
-            FROM_AVRO: from_avro(F.expr(f"substring(value, {_HEADER + 1})"), SCHEMA),
+            FROM_AVRO: from_avro(F.expr(f"substring(value, {HEADER + 1})"), SCHEMA),
         }
 
         def decoding(column: Any, frame: DataFrame = read) -> DataFrame:

@@ -348,13 +348,13 @@ def _used() -> Used:
     idle = psutil.cpu_times()
     return Used(
         wall=time.perf_counter(),
-        cpu=sum(map(_cpu, process_tree(os.getpid()))),
+        cpu=sum(map(cpu_of, process_tree(os.getpid()))),
         idle=idle.idle + getattr(idle, "iowait", 0.0),
         cores=psutil.cpu_count() or 1,
     )
 
 
-def _cpu(process: psutil.Process) -> float:
+def cpu_of(process: psutil.Process) -> float:
     """The CPU seconds of a process, and of those that it started and that have ended."""
     try:
         used = process.cpu_times()

@@ -419,6 +419,23 @@ def registry(
     _present(run, output, plot)
 
 
+@bench.command()
+def transform(
+    records: Annotated[int, typer.Option(help="Number of records.", min=10_000)] = 1_000_000,
+    runs: Runs = 5,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Decode Avro of a schema registry, filter, and join fields, topic to topic: arrow_stream against from_avro."""
+
+    def run(lab: Lab, spark: SparkSession) -> Measured:
+        from lab.bench.transform import transform
+
+        return transform(lab, spark, records=records, runs=runs)
+
+    _with_spark(run, output, plot)
+
+
 @bench.command("old-formats")
 def decode_old_formats(
     records: Annotated[int, typer.Option(help="Number of records in memory.", min=1)] = 50_000,

@@ -9,8 +9,10 @@ from lab.bench.inputs import Shape
 from lab.bench.lab import Lab
 from lab.bench.latency import latency
 from lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
+from lab.bench.transform import BUILT_IN_AVRO, EOS_AVRO, FUNCTION, SQL, transform
 from lab.bench.watched import cost_of_looking
 from lab.bench.with_table import BOTH, TOPIC, cost_of_a_table
+from spark_kafka_eos.testing.jars import avro, files
 
 pytestmark = pytest.mark.spark
 
@@ -83,6 +85,15 @@ def test_the_cost_of_a_table_is_that_of_pairs_of_runs(lab, spark):
     assert names(found) == [TOPIC, BOTH]
     ratio = found.named(BOTH).median / found.named(TOPIC).median
     assert found.settings["cost_percent"][BOTH]["median"] == pytest.approx(100 * (ratio - 1))
+
+
+@pytest.mark.slow
+def test_a_transform_in_arrow_takes_turns_with_from_avro(lab, spark):
+    for jar in files(avro()):
+        spark.sql(f"ADD JAR {jar}")
+    found = transform(lab, spark, records=10_000, runs=1)
+    assert names(found) == [FUNCTION, SQL, EOS_AVRO, BUILT_IN_AVRO]
+    assert all(used > 0 for (used,) in found.settings["cpu_seconds"].values())
 
 
 @pytest.mark.slow
