@@ -138,6 +138,39 @@ def test_an_unknown_topic_is_named_after_a_few_seconds(broker):
     assert 4 < sum(broker.clock.slept) < 7
 
 
+def test_of_several_topics_those_that_exist_are_found_at_once(broker):
+    cluster = broker.cluster()
+    assert cluster.existing(["nope", "orders"], patience_ms=0) == ["orders"]
+    assert broker.clock.slept == []
+
+
+def test_a_topic_without_a_leader_is_waited_for_though_unknown_ones_are_not(broker, answers):
+    unavailable = answers.Metadata.MetadataResponseTopic(name="orders", error_code=5)
+    broker.script["Metadata"].append(answers.Metadata(topics=[unavailable]))
+    assert broker.cluster().existing(["orders"], patience_ms=0) == ["orders"]
+    assert len(broker.sent("Metadata")) == 2
+
+
+def test_a_topics_setting_is_kept_as_long_as_its_description_whatever_its_value_is(broker):
+    asked = []
+
+    def look_up(names):
+        asked.append(list(names))
+        return dict.fromkeys(names, 7)
+
+    cluster = broker.cluster()
+    for later, times in ((0, 1), (299, 1), (2, 2), (0, 2)):
+        broker.clock.now += later
+        assert cluster.kept("retention.ms", ["orders"], look_up) == {"orders": 7}
+        assert asked == [["orders"]] * times
+
+
+@pytest.mark.parametrize(("kind", "key_type"), [("group", 0), ("transaction", 1)])
+def test_a_coordinator_is_looked_up_by_the_protocols_number_of_its_kind(broker, kind, key_type):
+    assert broker.cluster().coordinator(kind, "orders") == 1
+    assert [(request.key, request.key_type) for request in broker.sent("FindCoordinator")] == [("orders", key_type)]
+
+
 def test_a_topic_that_was_just_created_is_waited_for(broker):
     cluster = broker.cluster()
 
