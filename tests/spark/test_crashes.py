@@ -53,6 +53,8 @@ SLOW = pytest.mark.slow
         pytest.param("kafka39", "executors", KILLS, id="TV1-executors", marks=SLOW),
         pytest.param("kafka", "arrow-driver", KILLS, id="TV2-arrow-driver", marks=SLOW),
         pytest.param("kafka39", "arrow-executors", KILLS, id="TV1-arrow-executors", marks=SLOW),
+        pytest.param("kafka", "sql-executors", KILLS, id="TV2-sql-executors", marks=SLOW),
+        pytest.param("kafka39", "sql-driver", FEW, id="TV1-sql-driver-few", marks=SLOW),
         pytest.param("kafka", "driver", KILLS, id="TV2-driver", marks=SLOW),
         pytest.param("kafka", "executors", KILLS, id="TV2-executors", marks=SLOW),
         pytest.param("kafka39", "driver", KILLS, id="TV1-driver", marks=SLOW),

@@ -1,6 +1,6 @@
 """A driver to be killed: copies a topic of numbers with each way to write, and puts every tenth one aside. Arguments:
-bootstrap, from, to, the dead letters' topic, checkpoint, way, batch size. The ways `arrow-driver` and `arrow-executors`
-have tasks fail once."""
+bootstrap, from, to, the dead letters' topic, checkpoint, way, batch size. In the ways `arrow-driver` and
+`arrow-executors`, which have a function, tasks fail once; `sql-driver` and `sql-executors` are arrow_stream's, too."""
 
 import sys
 
@@ -12,6 +12,12 @@ from pyspark.sql import functions as F
 from spark_kafka_eos import TransactionalWriter, arrow_stream, aside
 
 KIND = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
+
+SQL = """
+    SELECT value, CASE WHEN decode(value)::INTEGER % 10 = 0
+        THEN {'cause': 'tenth', 'message': '', 'schema_id': 0::INTEGER} END AS error
+    FROM records
+"""
 
 
 def tenth_aside(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -39,5 +45,9 @@ if way == "sink":
 else:
     path, _, mode = way.rpartition("-")
     writer = TransactionalWriter(sink | {"appendMode": mode})
-    stream = arrow_stream(spark, reads, writer, tenth_aside) if path else rows.writeStream.foreachBatch(writer)
+    if path:
+        how = {"sql": SQL} if path == "sql" else {"transform": tenth_aside}
+        stream = arrow_stream(spark, reads, writer, **how)
+    else:
+        stream = rows.writeStream.foreachBatch(writer)
 stream.trigger(availableNow=True).option("checkpointLocation", checkpoint).start().awaitTermination()
