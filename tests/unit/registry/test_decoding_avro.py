@@ -144,6 +144,19 @@ def test_named_types_of_other_subjects_are_found(server, client):
     assert found.values.to_pylist() == [{"price": {"cents": 5}}]
 
 
+def test_more_bytes_of_a_decimal_than_it_needs_may_only_repeat_its_sign():
+    kind = parse('{"type": "bytes", "logicalType": "decimal", "precision": 38}')
+    numbers = [bytes(16) + b"\x07", b"\xff" * 16 + b"\xf9", b"\x01" + bytes(16), bytes(17) + b"\x05", b"\x09"]
+    numbers += [b"\x7f" + b"\xff" * 16, b"\xff" * 20]
+    rows = rows_of(pa.array([bytes([2 * len(number)]) + number for number in numbers]))
+    column = reader(kind, kind)(rows)
+    rows.finish()
+    wide = {2: Cause.OUT_OF_RANGE, 5: Cause.OUT_OF_RANGE}
+    assert {number: rows.faults.of(number) for number in range(len(numbers)) if rows.faults.of(number)} == wide
+    read = [None if number in wide else value for number, value in enumerate(map(int, column.to_pylist()))]
+    assert read == [7, -7, None, 5, 9, None, -1]
+
+
 ENUM = '{"type": "enum", "name": "E", "symbols": %s}'
 
 
