@@ -24,11 +24,14 @@ def pinned(name: str, version: str, pins: Path = PINS) -> Digests:
     return {jar.rpartition("/")[2]: digest for digest, jar in lines if jar.startswith(f"{name}/{version}/")}
 
 
+def downloaded(directory: Path) -> list[Path]:
+    """The jars and archives in a directory, sorted."""
+    return sorted([*directory.glob("*.jar"), *directory.glob("*.tar.gz")])
+
+
 def digests(directory: Path) -> Digests:
     """Those of all jars in a directory; a jar that has not changed since this process read it is not read again."""
-    return {
-        jar.name: _digest(jar, (at := jar.stat()).st_size, at.st_mtime_ns) for jar in sorted(directory.glob("*.jar"))
-    }
+    return {jar.name: _digest(jar, (at := jar.stat()).st_size, at.st_mtime_ns) for jar in downloaded(directory)}
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from rich.console import Console
 from spark_kafka_eos.appending import private_folders
 from spark_kafka_eos.appending.private_folders import Others, UnsafeFolder
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.testing.digests import PINS, Digests, differences, digests, pinned
+from spark_kafka_eos.testing.digests import PINS, Digests, differences, digests, downloaded, pinned
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.repository import repository
 
@@ -37,13 +37,16 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """A Maven artifact, with its dependencies or, if `alone`, without. With a `classifier`, that jar of it alone."""
+    """A Maven artifact, with its dependencies or, if `alone`, without. With a `classifier`, that file of it alone,
+    of this `kind`: "jar", or "tar.gz".
+    """
 
     organisation: str
     name: str
     revision: str
     alone: bool = False
     classifier: str = ""
+    kind: str = "jar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +165,8 @@ def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
 
 
 def files(bundle: Bundle) -> list[Path]:
-    """The bundle's jars, downloaded first if necessary. Raises ToolFailed."""
-    return sorted(provide(bundle, cache_directory(os.environ, Path.home()), fetch).glob("*.jar"))
+    """The bundle's jars or archives, downloaded first if necessary. Raises ToolFailed."""
+    return downloaded(provide(bundle, cache_directory(os.environ, Path.home()), fetch))
 
 
 def provide(bundle: Bundle, cache: Path, fetch: Fetch, pinned_in: Path = PINS) -> Path:
@@ -246,7 +249,7 @@ def fetch(bundle: Bundle, directory: Path) -> None:
         module.write_text(ivy_module(bundle))
         command: list[str | Path] = [executable, f"@{options}", "-cp", ivy, "org.apache.ivy.Main"]
         command += ["-settings", source.settings_file(work), "-cache", work / "cache", "-ivy", module]
-        command += ["-types", "jar", "bundle", "-retrieve", f"{directory}/[artifact]-[revision].[ext]"]
+        command += ["-types", "jar", "bundle", "tar.gz", "-retrieve", f"{directory}/[artifact]-[revision].[ext]"]
         _run(command, str(bundle), source.name)
 
 
@@ -284,10 +287,11 @@ def ivy_module(bundle: Bundle) -> str:
 
 
 def _dependency(module: Module) -> str:
-    jar = f'<artifact name="{module.name}" type="jar" m:classifier="{module.classifier}"/>' if module.classifier else ""
+    what = f'name="{module.name}" type="{module.kind}" ext="{module.kind}" m:classifier="{module.classifier}"'
+    one = f"<artifact {what}/>" if module.classifier else ""
     return (
         f'<dependency org="{module.organisation}" name="{module.name}" rev={quoteattr(module.revision)} '
-        f'conf="default->default" transitive="{"false" if module.alone or jar else "true"}">{jar}</dependency>'
+        f'conf="default->default" transitive="{"false" if module.alone or one else "true"}">{one}</dependency>'
     )
 
 

@@ -1,9 +1,10 @@
 """A schema registry on the loopback interface, in memory: what Confluent's client uses of the REST API.
 
-It is not a real registry: none can be installed from a package registry. Confluent's own client and serializers pass
-their calls through it in this project's tests, so requests and answers have the form that they expect. It does not
-check compatibility, and it returns a schema as it was registered. (A real registry turns a Protobuf schema into text
-unless `format=serialized` is asked for; Confluent's Python client registers, and asks for, the serialized form.)
+It is not a real registry, but starts in no time. Confluent's own client and serializers pass their calls through it in
+this project's tests, so requests and answers have the form that they expect, and a slow test compares its answers with
+those of a real one, Apicurio. It does not check compatibility, and it returns a schema as it was registered. (A real
+registry turns a Protobuf schema into text unless `format=serialized` is asked for; Confluent's Python client registers,
+and asks for, the serialized form.)
 
 Source: Confluent Schema Registry, API reference.
 """

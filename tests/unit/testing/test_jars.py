@@ -13,10 +13,12 @@ import pytest
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import digests
+from spark_kafka_eos.testing.digests import downloaded
 from spark_kafka_eos.testing.jars import (
     MANIFEST,
     PERF_TOOLS_VERSION,
     Bundle,
+    Module,
     argument_file,
     built_in_connector,
     cache_directory,
@@ -242,6 +244,16 @@ def test_of_a_classifier_only_that_jar_is_asked_for():
     assert 'name="kafka-storage" rev="4.3.1"' in dependency
     assert 'transitive="false"' in dependency
     assert 'm:classifier="test"' in dependency
+
+
+def test_an_archive_is_asked_for_by_its_kind_and_kept_like_a_jar(tmp_path):
+    app = Module(organisation="io.apicurio", name="app", revision="2", classifier="all", kind="tar.gz")
+    bundle = Bundle(name="apicurio", version="2", modules=(app,))
+    assert '<artifact name="app" type="tar.gz" ext="tar.gz" m:classifier="all"/>' in ivy_module(bundle)
+    fetch = Fetch({"app-2.tar.gz": b"x"})
+    for _ in range(2):
+        assert downloaded(provide(bundle, tmp_path, fetch)) == [tmp_path / "apicurio" / "2" / "app-2.tar.gz"]
+    assert fetch.calls == 1
 
 
 def test_the_perf_tools_run_on_the_jars_of_their_own_release_whatever_the_brokers(tmp_path, monkeypatch):
