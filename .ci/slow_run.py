@@ -85,6 +85,7 @@ PARTS = {
         "tests/broker/test_old_clients.py",
         "tests/broker/test_releases.py",
         "tests/broker/test_rollback.py",
+        "tests/broker/test_tansu.py",
         "tests/spark/test_before_kafka_3.py",
         "tests/spark/test_checkpoint_formats.py",
         "tests/spark/test_migrating_checkpoint.py",

