@@ -77,6 +77,7 @@ PARTS = {
         "tests/spark/test_witnesses.py",
         "tests/spark/test_write_paths.py",
     ],
+    "state": ["tests/spark/test_state.py"],
     "dead-letters": ["tests/spark/test_dead_letters_proof.py"],
     "soak": [f"{SOAK}::test_five_minutes_of_faults_leave_all_outputs_exactly_once"],
     "weeks": ["tests/broker/test_weeks.py", "tests/spark/test_weeks.py"],

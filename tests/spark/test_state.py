@@ -24,23 +24,41 @@ QUERIES = {f"{plan}-{form}": plan for plan in PLANS for form in FORMATS}
 SINKS = {f"sink-{form}": "windows" for form in FORMATS}
 BATCHES, KILLED = 4, 1
 
+SLOW = pytest.mark.slow
+# How each driver keeps checkpoints and state: in files with checksums beside them, as Spark does, or without
+# (docs/deploying.md). All but the last one are killed.
+WITH, WITHOUT = "with-checksums", "without"
+DRIVERS = [
+    pytest.param((WITH, WITH), id="with-checksums"),
+    pytest.param((WITHOUT, WITHOUT), id="without", marks=SLOW),
+    pytest.param((WITHOUT, WITH), id="with-again", marks=SLOW),
+    pytest.param((WITH, WITHOUT, WITHOUT), id="no-more", marks=SLOW),
+    pytest.param((WITH, WITHOUT, WITH), id="there-and-back", marks=SLOW),
+]
+_FILE_SYSTEM = "spark.hadoop.fs.AbstractFileSystem.file.impl=org.apache.hadoop.fs.local.RawLocalFs"
 
-@pytest.fixture(scope="module")
-def killed_and_started_again(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All queries, killed at the end of one batch and then run to their end, in one driver each; the job's folder."""
+
+@pytest.fixture(scope="module", params=DRIVERS)
+def killed_and_started_again(
+    request: pytest.FixtureRequest, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str, int]:
+    """All queries, killed at the end of one batch or two, and then run to their end, in one driver each; the job's
+    folder, the prefix of the topics, and the last batch at which they were killed.
+    """
     folder = tmp_path_factory.mktemp("state")
-    for name in ("in", "waiting", "failpoint"):
-        (folder / name).mkdir()
+    prefix = f"state-{folder.name}"
+    (folder / "in").mkdir()
     write_files(folder / "in")
     for name in [*QUERIES, *SINKS]:
-        kafka.create_topic(f"state-{name}", 2)
+        kafka.create_topic(f"{prefix}-{name}", 2)
 
-    def driver(wait_after: int, env: dict[str, str]) -> Driver:
+    def driver(wait_after: int, kept: str, env: dict[str, str]) -> Driver:
         return Driver(
             JOB,
-            [kafka.bootstrap, "state", str(folder), str(wait_after)],
+            [kafka.bootstrap, prefix, str(folder), str(wait_after)],
             conf=[
                 *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+                *(("--conf", _FILE_SYSTEM) if kept == WITHOUT else ()),
             ],
             env=python_environment() | env,
             log=folder / "driver.log",
@@ -51,19 +69,26 @@ def killed_and_started_again(kafka: EmbeddedKafka, tmp_path_factory: pytest.Temp
         held = [path for path in (folder / "failpoint").iterdir() if path.name.startswith("reached")]
         return waiting == set(QUERIES) and len(held) == len(SINKS)
 
-    armed = {
-        "KAFKA_EOS_FAILPOINT": f"ended@{KILLED}",
-        "KAFKA_EOS_FAILPOINT_DIR": str(folder / "failpoint"),
-        "KAFKA_EOS_FAILPOINT_HOLDS": str(len(SINKS)),
-    }
-    with driver(KILLED, armed) as first:
-        first.wait_until(all_wait, timeout=240)
-        first.kill()
-    for name in [*QUERIES, *SINKS]:
-        assert committed_batches(folder / "checkpoints" / name) == KILLED, "Spark had not noted the batch"
-    with driver(-1, {}) as second:
-        second.wait(timeout=240)
-    return folder
+    *killed, last = request.param
+    for batch, kept in enumerate(killed, KILLED):
+        for name in ("waiting", "failpoint"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+            (folder / name).mkdir()
+        armed = {
+            "KAFKA_EOS_FAILPOINT": f"ended@{batch}",
+            "KAFKA_EOS_FAILPOINT_DIR": str(folder / "failpoint"),
+            "KAFKA_EOS_FAILPOINT_HOLDS": str(len(SINKS)),
+        }
+        with driver(batch, kept, armed) as waiting:
+            waiting.wait_until(all_wait, timeout=240)
+            waiting.kill()
+        for name in [*QUERIES, *SINKS]:
+            assert committed_batches(folder / "checkpoints" / name) == batch, "Spark had not noted the batch"
+        checksum = folder / "checkpoints" / "counts-format-1" / "offsets" / f".{batch}.crc"
+        assert checksum.exists() == (kept == WITH), "the setting has its effect"
+    with driver(-1, last, {}) as finished:
+        finished.wait(timeout=240)
+    return folder, prefix, KILLED + len(killed) - 1
 
 
 def write_files(folder: Path) -> None:
@@ -83,16 +108,16 @@ def write_files(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [*QUERIES, *SINKS])
 def test_a_stateful_query_killed_after_its_commit_continues_with_its_state(
-    killed_and_started_again: Path, kafka: EmbeddedKafka, name: str
+    killed_and_started_again: tuple[Path, str, int], kafka: EmbeddedKafka, name: str
 ) -> None:
-    folder, plan = killed_and_started_again, (QUERIES | SINKS)[name]
+    (folder, prefix, killed), plan = killed_and_started_again, (QUERIES | SINKS)[name]
     expected = Counter(json.loads((folder / f"{plan}.expected.json").read_text()))
-    messages = read_topic(kafka.bootstrap, f"state-{name}", "read_committed")
+    messages = read_topic(kafka.bootstrap, f"{prefix}-{name}", "read_committed")
     assert Counter((message.value() or b"").decode() for message in messages) == expected
     assert committed_batches(folder / "checkpoints" / name) >= BATCHES
     if name in QUERIES:
         outcomes = json.loads((folder / f"{name}.json").read_text())
-        assert outcomes[0] == [KILLED, "skipped"]
+        assert outcomes[0] == [killed, "skipped"]
         assert {outcome for _, outcome in outcomes[1:]} == {"committed"}
     if plan == "windows":
         assert f"{10 * KILLED} a=7" in expected, "the late rows are left out"
