@@ -42,6 +42,8 @@ JVM = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+LOCAL_FILES = "spark.hadoop.fs.AbstractFileSystem.file.impl"
+WITHOUT_CHECKSUMS = "org.apache.hadoop.fs.local.RawLocalFs"
 NUMPY_THREADS = "OPENBLAS_NUM_THREADS"
 
 

@@ -29,10 +29,12 @@ from lab.bench.inputs import Mixed, Shape
 from lab.bench.lab import (
     CHECKPOINT_MANAGER,
     LOCAL_CHECKPOINTS,
+    LOCAL_FILES,
     NUMPY_THREADS,
     PLAIN,
     RECOMMENDED,
     UNIX_SOCKETS,
+    WITHOUT_CHECKSUMS,
     Lab,
     Settings,
     temporary_directory,
@@ -96,6 +98,7 @@ EACH_SETTING: Mapping[str, Settings] = {
     PLAIN_SETTINGS: PLAIN,
     "Unix sockets": Settings(conf={UNIX_SOCKETS: "true"}),
     "checkpoint manager": Settings(conf={CHECKPOINT_MANAGER: LOCAL_CHECKPOINTS}),
+    "no checksums in the checkpoint": Settings(conf={LOCAL_FILES: WITHOUT_CHECKSUMS}),
     "OPENBLAS_NUM_THREADS=1": Settings(environment={NUMPY_THREADS: "1"}),
     "pyspark.zip unpacked": Settings(unpacked=True),
     "no maxBytesPerBatch": Settings(conf={"spark.sql.execution.arrow.maxBytesPerBatch": "2147483647"}),
@@ -148,10 +151,13 @@ def steady(
         lab.drop(lab.input(load.shape))
 
 
-def each_setting(lab: Lab, way: Way, load: Load, *, rounds: int = 3) -> tuple[str, Comparison]:
-    """What each setting brings alone: all sessions are alive at once, and take turns."""
+def each_setting(
+    lab: Lab, way: Way, load: Load, *, rounds: int = 3, names: Collection[str] = tuple(EACH_SETTING)
+) -> tuple[str, Comparison]:
+    """What each of these settings brings alone: all sessions are alive at once, and take turns."""
     with ExitStack() as stack:
-        sessions = {name: stack.enter_context(SparkApart(settings)) for name, settings in EACH_SETTING.items()}
+        wanted = {name: settings for name, settings in EACH_SETTING.items() if name in {PLAIN_SETTINGS, *names}}
+        sessions = {name: stack.enter_context(SparkApart(settings)) for name, settings in wanted.items()}
         sides = {
             setting_side(who, name): _Participant(spark=spark, ours=who == OURS)
             for name, spark in sessions.items()

@@ -118,6 +118,9 @@ def settings(
     rows: BatchRows = 100_000,
     batches: Annotated[int, typer.Option(help="Micro-batches of a run that count.", min=1)] = 8,
     runs: Rounds = 3,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="Only this one, by its name in the table; may be repeated.")
+    ] = None,
     output: Output = None,
     plot: Plot = None,
 ) -> None:
@@ -126,10 +129,15 @@ def settings(
 
     def run(lab: Lab) -> dict[str, Comparison]:
         from lab.bench.inputs import Shape
-        from lab.bench.steady import Load, each_setting
+        from lab.bench.steady import EACH_SETTING, Load, each_setting
 
+        if unknown := set(setting or ()) - set(EACH_SETTING):
+            raise typer.BadParameter(
+                f"{min(unknown)!r} is not one of {', '.join(EACH_SETTING)}", param_hint="--setting"
+            )
         load = Load(rows=rows, batches=batches, records=Shape(records=0))
-        return dict(each_setting(lab, way, load, rounds=runs) for way in wanted)
+        names = setting or tuple(EACH_SETTING)
+        return dict(each_setting(lab, way, load, rounds=runs, names=names) for way in wanted)
 
     _with_grids(run, output, plot)
 
