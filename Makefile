@@ -136,6 +136,17 @@ test-python-%:
 	$(MAKE) VENV=build/python-$* PYTHON=python$* build/python-$*/.ready
 	build/python-$*/bin/pytest --junitxml=build/python-$*.xml tests/unit tests/spark/test_releases.py
 
+.PHONY: newest
+newest: $(READY) ## Run the same on the newest release of everything, also those that pyproject.toml does not allow, and print what is new
+	$(TOOL) build/uv && build/uv/bin/$(INSTALL) uv
+	$(BIN)/python .ci/newest.py overrides pyproject.toml > build/newest.overrides
+	build/uv/bin/uv pip compile --quiet --upgrade --no-annotate --python $(BIN)/python --override build/newest.overrides \
+	  --extra test --output-file build/newest.txt pyproject.toml
+	$(BIN)/python .ci/newest.py show pyproject.toml requirements-dev.txt build/newest.txt
+	$(TOOL) --clear build/newest && build/newest/bin/$(INSTALL) --requirement build/newest.txt
+	build/newest/bin/$(INSTALL) --no-deps --editable .
+	build/newest/bin/pytest --ignore tests/unit/ci --ignore tests/unit/documentation tests/unit tests/spark/test_releases.py
+
 .PHONY: tested
 tested: ## Write docs/tested.md from the reports of test, test-releases and test-pythons in build/
 	$(BIN)/python .ci/tested.py write build/*.xml
