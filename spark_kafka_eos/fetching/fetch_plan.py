@@ -88,6 +88,8 @@ from spark_kafka_eos.protocol.error_codes import Reaction, failure, reaction
 _REPLICA_SECONDS = 300.0
 # How long only leaders are asked after a follower had no records. A broker that is down leaves the ISR sooner.
 _LEADERS_SECONDS = 30.0
+# How many record batches of each part of a response are looked at for the size of large ones.
+_SIZES_SEEN = 16
 # How long a different topic id may come from outdated metadata, here or on the broker that was asked.
 _OUTDATED_METADATA_MS = 2_000
 
@@ -378,7 +380,8 @@ class FetchPlan:
         first, last = part.batches[0], part.batches[-1]
         covered = last.next_offset - first.base_offset
         size = last.position + last.size - first.position
-        self._sizes.learn(cursor.partition, size=size, offsets=covered, batches=len(part.batches))
+        largest = max(batch.size for batch in part.batches[-_SIZES_SEEN:])
+        self._sizes.learn(cursor.partition, size=size, offsets=covered, batch_bytes=largest)
         assert cursor.leader is not None
         cursor.position, cursor.topic_id = part.next_offset, cursor.leader.topic_id
         cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None

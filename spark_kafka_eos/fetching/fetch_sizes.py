@@ -19,20 +19,32 @@ _LEAST_ROOM, _GROWTH = 64 << 10, 4
 # A partition costs about 90 bytes of request and response. Some more than there is room for are asked for, because a
 # broker waits if those that it is asked for have nothing.
 _PARTITIONS = 100
-# How much more than the estimate is asked for, besides one record batch: a range may begin and end inside of one.
-_SURPLUS = 1.125
-_WEIGHT_OF_NEW = 0.25
+# How much more than the estimate is asked for: of the offsets a share, of a record batch a share, but some bytes.
+_SURPLUS, _BATCH_SURPLUS, _LEAST_SURPLUS = 1 / 8, 1 / 32, 16
+_WEIGHT_OF_NEW, _WEIGHT_OF_SMALLER = 0.25, 0.1
 
 
 class Estimate(NamedTuple):
-    """Of a partition: the bytes that an offset takes, and a record batch."""
+    """Of a partition: the bytes that an offset takes, and a large record batch."""
 
     bytes_per_offset: float
     batch_bytes: float
 
     def then(self, seen: Estimate) -> Estimate:
-        """The estimate after another response."""
-        return Estimate(*(old + _WEIGHT_OF_NEW * (new - old) for old, new in zip(self, seen, strict=True)))
+        """The estimate after another response. A larger record batch counts at once, because what is cut off has to be
+        asked for again.
+        """
+        return Estimate(
+            self.bytes_per_offset + _WEIGHT_OF_NEW * (seen.bytes_per_offset - self.bytes_per_offset),
+            max(seen.batch_bytes, self.batch_bytes + _WEIGHT_OF_SMALLER * (seen.batch_bytes - self.batch_bytes)),
+        )
+
+    def asked_for(self, offsets: int) -> int:
+        """The bytes to ask for to have so many offsets. They may begin and end inside of a record batch, so one offset
+        counts with its whole batch and the others by their own size: on average, that is what such a range overlaps.
+        """
+        batch = self.batch_bytes + max(self.batch_bytes * _BATCH_SURPLUS, _LEAST_SURPLUS)
+        return int(self.bytes_per_offset * (offsets - 1) * (1 + _SURPLUS) + batch)
 
 
 # Until a response shows it. A larger record batch takes another request: large ones are rarely read in small ranges.
@@ -110,16 +122,15 @@ class FetchSizes:
     def _wanted(self, partition: TopicPartition, offsets: int) -> int:
         known = self._learned
         estimate = known.by_partition.get(partition) or known.by_topic.get(partition.topic, _UNKNOWN)
-        wanted = estimate.bytes_per_offset * offsets * _SURPLUS + estimate.batch_bytes
-        return max(int(wanted), self._lacking.get(partition, 0))
+        return max(estimate.asked_for(offsets), self._lacking.get(partition, 0))
 
     def arrived(self, node: int, arrival: Arrival) -> None:
         """Note how a response of this broker arrived."""
         self._learned.room[node] = next_room(self.room(node), arrival, self._fetch_max_bytes)
 
-    def learn(self, partition: TopicPartition, *, size: int, offsets: int, batches: int) -> None:
-        """Note that this number of offsets, in this number of record batches, took `size` bytes."""
-        known, seen = self._learned, Estimate(size / max(offsets, 1), size / batches)
+    def learn(self, partition: TopicPartition, *, size: int, offsets: int, batch_bytes: int) -> None:
+        """Note that this number of offsets took `size` bytes, and a large record batch of them `batch_bytes`."""
+        known, seen = self._learned, Estimate(size / max(offsets, 1), batch_bytes)
         before = known.by_partition.get(partition)
         known.by_partition[partition] = seen if before is None else before.then(seen)
         known.by_topic[partition.topic] = known.by_partition[partition]

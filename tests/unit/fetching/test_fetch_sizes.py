@@ -77,35 +77,63 @@ def test_shares_are_those_of_the_first_partitions_and_fill_the_room(wanted, room
     assert len(asked) == len(wanted) or (len(asked) >= 100 and sum(asked) >= 2 * room)
 
 
-def sizes(learned=None):
+def sizes_with(learned=None):
     return FetchSizes(fetch_max_bytes=MOST, max_partition_fetch_bytes=8 * MIB, learned=learned)
 
 
-def test_a_small_range_asks_for_little_more_than_it_takes():
-    of = sizes()
-    for _ in range(3):
-        of.learn(A, size=1_100, offsets=1, batches=1)
-    (asked,) = of.shares(1, [(A, 1)])
-    assert 1_100 <= asked <= 2.2 * 1_100
+def after(*sizes, offsets=1):
+    """After record batches of these sizes of partition A, with so many offsets each."""
+    of = sizes_with()
+    for size in sizes:
+        of.learn(A, size=size, offsets=offsets, batch_bytes=size)
+    return of
+
+
+@pytest.mark.parametrize("size", [80, 170, 1_100, 100_000])
+def test_one_offset_asks_for_one_record_batch(size):
+    (asked,) = after(size, size, size).shares(1, [(A, 1)])
+    assert size < asked <= size * 33 / 32 + 16
+
+
+@pytest.mark.parametrize("offsets", [1, 10, 1_000])
+@pytest.mark.parametrize("wanted", [1, 2, 9, 10, 11, 35])
+def test_a_range_asks_for_as_many_record_batches_as_it_overlaps_on_average(wanted, offsets):
+    (asked,) = after(50 * offsets, offsets=offsets).shares(1, [(A, wanted)])
+    overlapped = sum((first + wanted - 1) // offsets + 1 for first in range(offsets)) / offsets
+    assert overlapped * 50 * offsets <= asked <= (overlapped * 50 * offsets) * 9 / 8 + 16
+
+
+def test_a_partition_with_a_marker_behind_each_record_asks_for_enough_of_both():
+    data, marker = 171, 78
+    of = after(*[data, marker] * 5)
+    assert of.shares(1, [(A, 1)])[0] >= data
+
+
+def test_after_a_large_record_batch_a_partition_asks_for_less_again_step_by_step():
+    (large,) = after(1_000, 9_000).shares(1, [(A, 1)])
+    (later,) = after(1_000, 9_000, *[1_000] * 10).shares(1, [(A, 1)])
+    (last,) = after(1_000, 9_000, *[1_000] * 80).shares(1, [(A, 1)])
+    assert large > 9_000 > later > 3_000
+    assert last < 1_100
 
 
 def test_a_partition_that_was_not_read_yet_is_taken_to_be_like_its_topic():
-    of = sizes()
-    of.learn(A, size=5_000, offsets=10, batches=1)
+    of = sizes_with()
+    of.learn(A, size=5_000, offsets=10, batch_bytes=5_000)
     assert of.shares(1, [(B, 10)]) == of.shares(1, [(A, 10)]) != of.shares(1, [(OTHER, 10)])
 
 
 def test_a_record_batch_that_did_not_fit_is_asked_for_with_its_size():
-    of = sizes()
+    of = sizes_with()
     of.lacks(A, 500_000)
     assert of.shares(1, [(A, 1), (B, 1)])[0] == 500_000
-    of.learn(A, size=400_000, offsets=1, batches=1)
-    assert of.shares(1, [(A, 1)]) == [int(400_000 * 1.125 + 400_000)]
+    of.learn(A, size=400_000, offsets=1, batch_bytes=400_000)
+    assert of.shares(1, [(A, 1)]) == [412_500]
 
 
 def test_a_record_batch_of_unknown_size_is_soon_asked_for():
-    of = sizes(Learned(first_room=MOST))
-    of.learn(A, size=100, offsets=1, batches=1)
+    of = sizes_with(Learned(first_room=MOST))
+    of.learn(A, size=100, offsets=1, batch_bytes=100)
     for _ in range(8):
         of.lacks(A, 0)
     assert of.shares(1, [(A, 1)])[0] >= MIB
@@ -113,8 +141,8 @@ def test_a_record_batch_of_unknown_size_is_soon_asked_for():
 
 def test_what_one_task_learned_serves_the_next_one():
     learned = Learned()
-    sizes(learned).arrived(1, Arrival(size=MIB, seconds=5.0))
-    sizes(learned).learn(A, size=5_000, offsets=10, batches=1)
-    assert sizes(learned).room(1) == MIB // 5
-    assert sizes(learned).room(2) == MIB
-    assert sizes(learned).shares(1, [(A, 1)]) == [int(500 * 1.125 + 5_000)]
+    sizes_with(learned).arrived(1, Arrival(size=MIB, seconds=5.0))
+    sizes_with(learned).learn(A, size=5_000, offsets=10, batch_bytes=5_000)
+    assert sizes_with(learned).room(1) == MIB // 5
+    assert sizes_with(learned).room(2) == MIB
+    assert sizes_with(learned).shares(1, [(A, 3)]) == [int(2 * 500 * 1.125 + 5_000 * 33 / 32)]
