@@ -97,6 +97,7 @@ PARTS = {
     "page-programs": ["tests/spark/test_page_programs.py"],
     "site": ["tests/unit/documentation/test_site_in_a_browser.py"],
     "readers": [
+        "tests/broker/test_held_back_follower.py",
         "tests/broker/test_nearest_replica.py",
         "tests/broker/test_quota.py",
         "tests/broker/test_random_workload.py",

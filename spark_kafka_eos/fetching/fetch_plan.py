@@ -32,8 +32,9 @@ What is not obvious:
   again. And each names the leader epoch of the last record batch read (KIP-595, as followers do), so that a leader
   whose log was truncated by an unclean election reports it, instead of returning other records at the same offsets.
 - A leader may send a reader that names its rack to a follower there (KIP-392). A follower knows less than its leader:
-  its log and its high watermark lag behind, and it may be down. So only records count from a follower. After anything
-  else, the leader is asked, for a while without the rack, and only the leader's answer may be an error or DataLoss.
+  its log and its high watermark lag behind, and it may be down. So only records count from a follower, and that there
+  are some which had no room. After anything else, the leader is asked, for a while without the rack, and only the
+  leader's answer may be an error or DataLoss.
 - A leader of an earlier epoch than the range was planned with is not asked: it may lack records, or hold ones that have
   since been replaced. The broker that named it is outdated.
 
@@ -311,6 +312,7 @@ class FetchPlan:
         there is something, come before them, and those for which there is nothing after them.
         """
         left = dict(asked)
+        first = next(iter(asked.values()))
         moved: list[Cursor] = []
         idle: list[Cursor] = []
         for partition, outcome in parts.items():
@@ -321,7 +323,7 @@ class FetchPlan:
                 case Fetched() if outcome.batches:
                     self._advance(cursor, outcome)
                     moved.append(cursor)
-                case _ if self._ask_leader(cursor):
+                case _ if (cursor is first or not _had_no_room(cursor, outcome, was_full)) and self._ask_leader(cursor):
                     self._waiting[partition] = cursor
                     self._trouble = self._trouble or unusable_follower(cursor, outcome)
                 case ReadReplica(node=node):
@@ -428,6 +430,15 @@ def _node(cursor: Cursor, leader: PartitionLeader, now: float) -> int:
     if cursor.replica is not None and now >= cursor.replica_until:
         cursor.replica = None
     return leader.node if cursor.replica is None else cursor.replica
+
+
+def _had_no_room(cursor: Cursor, outcome: PartitionResult, was_full: bool) -> bool:
+    """Whether the broker has records for the cursor, but its answer was full, or had room for a part of the next record
+    batch only. Of the first partition that has any, there is always a whole one (KIP-74).
+    """
+    if not isinstance(outcome, Fetched) or outcome.last_stable_offset <= cursor.position:
+        return False
+    return was_full or outcome.lacking > 0
 
 
 def _peek(asked: Iterable[Cursor], parts: Mapping[TopicPartition, PartitionResult]) -> None:

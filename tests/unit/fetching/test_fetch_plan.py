@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from spark_kafka_eos.fetching.fetch_plan import FetchPlan
 from spark_kafka_eos.fetching.fetch_sizes import FetchSizes
 from spark_kafka_eos.fetching.fetch_steps import (
     Answer,
+    Arrival,
     Ask,
     EpochEndOffset,
     Fetched,
@@ -31,6 +33,7 @@ from spark_kafka_eos.protocol.backoff import Budget
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TOPIC_ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
 PATIENCE_MS = 10_000
+MIB = 1 << 20
 LOST = BrokerUnreachable("broker:9092: the broker closed the connection")
 
 
@@ -576,6 +579,45 @@ def test_a_follower_that_returns_no_records_sends_the_reader_back_to_the_leader(
     asked = [request for request in walk.requests if request[0] == 1 or "ask" not in events]
     assert asked in ([(1, True), (2, True), (1, False), (1, False)], [(1, True), (1, False), (1, False)])
     assert walk.found == [(FIRST, 20), (FIRST, 30)]
+
+
+def no_room_for_the_second(ask, *, lacking=0, size=MIB, stable=1_000):
+    """A response that is full with the first partition, so that nothing, or only a part, of the other one's came."""
+    first, second = ask.parts
+    return answer(
+        {
+            first.partition: fetched(first.partition, first.position, (first.position, first.position + 10)),
+            second.partition: replace(
+                fetched(second.partition, second.position, last_stable_offset=stable), lacking=lacking
+            ),
+        },
+        arrival=Arrival(size=size, seconds=0.6),
+    )
+
+
+@pytest.mark.parametrize(
+    "full", [no_room_for_the_second, partial(no_room_for_the_second, lacking=200, size=400)], ids=["no", "a part"]
+)
+def test_a_follower_whose_answer_had_no_room_for_a_partition_is_asked_again(full):
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, 30), (SECOND, 10, 30)), clock, receive=[TO_FOLLOWER, full]).run()
+    assert {node for node, _ in walk.requests[1:]} == {2}
+    assert sorted(walk.found) == [(FIRST, 20), (FIRST, 30), (SECOND, 20), (SECOND, 30)]
+
+
+def test_a_follower_that_lacks_what_the_leader_has_of_a_partition_is_not_asked_for_it_again():
+    clock = Clock()
+    receive = [TO_FOLLOWER, partial(no_room_for_the_second, stable=10)]
+    walk = Walk(plan_of(clock, (FIRST, 10, 30), (SECOND, 10, 30)), clock, receive=receive).run()
+    assert {node for node, _ in walk.requests[1:]} == {1, 2}
+    assert sorted(walk.found) == [(FIRST, 20), (FIRST, 30), (SECOND, 20), (SECOND, 30)]
+
+
+def test_a_follower_that_has_nothing_of_the_first_partition_that_it_is_asked_for_is_given_up():
+    clock = Clock()
+    nothing_but_full = lambda ask: replace(nothing_left(ask), arrival=Arrival(size=MIB, seconds=0.6))  # noqa: E731
+    walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=[TO_FOLLOWER, nothing_but_full]).run()
+    assert walk.requests[:3] == [(1, True), (2, True), (1, False)]
 
 
 def test_the_leader_is_given_the_rack_again_after_a_while():
