@@ -13,7 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lab.fuzzed_broker import APIS, answer, converse, fetched, read_rows
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed, decode_record, encode_record
 from spark_kafka_eos.model import Compression, OffsetAndMetadata
+from spark_kafka_eos.protocol.connection import LARGEST_RESPONSE
 from spark_kafka_eos.wire.compression import compress, decompress
 from spark_kafka_eos.wire.control import aborts
 from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
@@ -96,9 +97,17 @@ def connection(data: bytes) -> None:
 
 
 def rows(data: bytes) -> None:
-    """The body of a Fetch response, read into rows within bounds of time and memory."""
-    with _bounded(seconds=1.0, size=64 * LIMIT):
-        converse(data, "Fetch", partial(read_rows, decompressed_bytes=LIMIT))
+    """The body of a Fetch response, read into rows."""
+    converse(data, "Fetch", partial(read_rows, decompressed_bytes=LIMIT))
+
+
+def _within_bounds(target: Target, *, reserved: int = 0) -> Target:
+    @wraps(target)
+    def bounded(data: bytes) -> None:
+        with _bounded(seconds=1.0, size=64 * LIMIT + reserved):
+            target(data)
+
+    return bounded
 
 
 @contextmanager
@@ -128,13 +137,15 @@ def _response(name: str) -> Target:
     return target
 
 
+# What is read of a fetched response has bounds, too. A frame has the memory reserved that it announces.
 TARGETS: Mapping[str, Target] = {
-    "batches": batches,
-    "compression": compression,
+    "batches": _within_bounds(batches),
+    "compression": _within_bounds(compression),
     "ledger": ledger,
-    "connection": connection,
-    "rows": rows,
+    "connection": _within_bounds(connection, reserved=LARGEST_RESPONSE),
+    "rows": _within_bounds(rows),
     **{name: _response(name) for name in APIS},
+    "Fetch": _within_bounds(_response("Fetch")),
 }
 
 

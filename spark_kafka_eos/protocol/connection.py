@@ -33,7 +33,7 @@ from spark_kafka_eos.wire.record_batch import Bytes
 if TYPE_CHECKING:
     import ssl
 
-_LARGEST_RESPONSE = 1 << 30
+LARGEST_RESPONSE = 1 << 30
 _LARGE = 1 << 17
 _ALIVE_BYTES = 1 << 14
 _SESSION_SHARE = 0.85  # of a SASL session's lifetime; then the connection is replaced (as in the Java client)
@@ -373,7 +373,7 @@ class Connection:
 
     def _announced(self, incoming: _Incoming) -> _Incoming:
         (size,) = struct.unpack(">i", incoming.buffer)
-        if not 4 <= size <= _LARGEST_RESPONSE:
+        if not 4 <= size <= LARGEST_RESPONSE:
             raise self._lost(
                 f"received a response size of {size} bytes, which is not Kafka's protocol "
                 "(is it a TLS listener, or another service?)"
