@@ -88,10 +88,11 @@ def shares(wanted: Sequence[int], room: int, partition_most: int) -> list[int]:
 @dataclass(slots=True)
 class Learned:
     """What earlier requests showed, for later ones of the same cluster: `room` by broker, sizes by partition and, for
-    partitions that were not read yet, by topic. A broker's first request has `first_room`.
+    partitions that were not read yet, by topic. A broker's first request has `first_room`: small, because all of it is
+    lost with its connection.
     """
 
-    first_room: int = 1 << 20
+    first_room: int = 256 << 10
     room: dict[int, int] = field(default_factory=dict)
     by_partition: dict[TopicPartition, Estimate] = field(default_factory=dict)
     by_topic: dict[str, Estimate] = field(default_factory=dict)

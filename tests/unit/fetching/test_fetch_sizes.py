@@ -15,7 +15,7 @@ MOST = 50 * MIB
 A, B, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("other", 0)
 
 
-def over(link, room=MIB, *, cut_after=None, responses=20):
+def over(link, room=256 * KIB, *, cut_after=None, responses=20):
     """The rooms of requests whose responses fill them, through a link of so many bytes per second. The first one is cut
     after so many seconds."""
     rooms = [room]
@@ -32,8 +32,27 @@ def test_a_response_takes_about_a_second_whatever_the_link(link):
     assert 0.4 <= over(link)[-1] / link <= 1.1
 
 
-def test_a_fast_link_is_asked_for_all_after_three_responses():
-    assert over(1_000_000_000)[:4] == [MIB, 4 * MIB, 16 * MIB, MOST]
+def test_a_fast_link_is_asked_for_all_after_four_responses():
+    assert over(1_000_000_000)[:5] == [Learned().first_room, MIB, 4 * MIB, 16 * MIB, MOST]
+
+
+def used(link, *, lost_every, first_cut, seconds=25, again=0.15):
+    """The share of a link that is used, if the connection is lost now and then and takes so long to come back."""
+    now, room, read, cut = 0.0, Learned().first_room, 0, first_cut
+    while read < seconds * link:
+        if now + room / link <= cut:
+            arrival = Arrival(size=room, seconds=room / link)
+            now, read = now + arrival.seconds, read + room
+        else:
+            arrival = Arrival(size=int((cut - now) * link), seconds=cut - now, is_cut=True)
+            now, cut = cut + again, cut + lost_every
+        room = next_room(room, arrival, MOST)
+    return read / link / now
+
+
+@pytest.mark.parametrize("link", [200_000, 1_000_000, 5_000_000])
+def test_most_of_a_link_is_used_that_is_lost_every_seven_seconds_whenever_the_first_time_is(link):
+    assert min(used(link, lost_every=7.0, first_cut=tenths / 10) for tenths in range(1, 70)) >= 0.85
 
 
 def test_a_link_that_becomes_fast_again_is_asked_for_more_again():
@@ -124,7 +143,7 @@ def test_a_partition_that_was_not_read_yet_is_taken_to_be_like_its_topic():
 
 
 def test_a_record_batch_that_did_not_fit_is_asked_for_with_its_size():
-    of = sizes_with()
+    of = sizes_with(Learned(first_room=MIB))
     of.lacks(A, 500_000)
     assert of.shares(1, [(A, 1), (B, 1)])[0] == 500_000
     of.learn(A, size=400_000, offsets=1, batch_bytes=400_000)
@@ -144,5 +163,5 @@ def test_what_one_task_learned_serves_the_next_one():
     sizes_with(learned).arrived(1, Arrival(size=MIB, seconds=5.0))
     sizes_with(learned).learn(A, size=5_000, offsets=10, batch_bytes=5_000)
     assert sizes_with(learned).room(1) == MIB // 5
-    assert sizes_with(learned).room(2) == MIB
+    assert sizes_with(learned).room(2) == Learned().first_room
     assert sizes_with(learned).shares(1, [(A, 3)]) == [int(2 * 500 * 1.125 + 5_000 * 33 / 32)]
