@@ -1,6 +1,7 @@
 """Reads from Kafka without Spark: plans a source's offsets and reads ranges of offsets as Arrow batches.
 
 positions.py planning.py    where a source starts and where each micro-batch ends; what is read, what is lost
+next_start.py               where a micro-batch starts, on releases of Spark that do not say it
 same_records.py             whether offsets still mean the records for which they were planned
 stream_end.py               where the options end a stream, and what the checkpoint keeps of that
 replayed.py stops.py        up to where a checkpoint that is an old copy repeats what its sink has committed

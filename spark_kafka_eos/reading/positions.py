@@ -91,6 +91,7 @@ class Positions:
         self._pins = False
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
+        self.left = 0  # offsets that a limit left to later micro-batches when one was planned last
         self._planned: JsonOffsets | None = None  # the end of the last micro-batch that was planned here
         self._weights: dict[TopicPartition, float] = {}  # bytes per offset
         self._sampled = float("-inf")
@@ -251,16 +252,16 @@ class Positions:
         """Where a new stream starts, for Spark: `latest` determines it, and records it with the end of batch 0."""
         return {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
 
-    def latest(self, start: JsonOffsets | None, *, limited: bool) -> JsonOffsets:
+    def latest(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
         """Where the micro-batch after `start` ends; `start` itself if there is nothing to read, or not enough yet.
 
-        If `start` is unknown, None, this is the current end. `limited`: whether the options that limit a micro-batch
-        apply (the trigger may override them).
+        `limited`: whether the options that limit a micro-batch apply (the trigger may override them).
         """
+        self.left = 0
         self._planned = self._next(start, limited=limited)
         return self._planned
 
-    def _next(self, start: JsonOffsets | None, *, limited: bool) -> JsonOffsets:
+    def _next(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
         if start == UNRESOLVED:
             self._replayed.starts_here()
             begin = self.starting()
@@ -269,12 +270,11 @@ class Positions:
                 self._same.belong_to(origin.topic_ids)
             end = self._end(begin, origin, limited=limited)
             return self._recorded(with_start(end, begin), end)
-        if start is not None:
-            self._same.recognize(start)
-            self._stream_end.goes_on_from(start)
-        begin = {} if start is None else offsets_from_json(start)
+        self._same.recognize(start)
+        self._stream_end.goes_on_from(start)
+        begin = offsets_from_json(start)
         end = self._end(begin, origin_of(start), limited=limited)
-        if start is not None and end == begin and self._stream_end.is_recorded(end):
+        if end == begin and self._stream_end.is_recorded(end):
             return start
         return self._recorded(offsets_to_json(end), end)
 
@@ -304,9 +304,13 @@ class Positions:
         if limited and stop is None and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return begin
         self._last_advance = self._clock()
-        limit = self._options.max_offsets_per_trigger if limited else None
-        end = planning.end_offsets(begin, earliest=earliest, latest=end, limit=limit)
-        return self._within_bytes(begin, end) if limited else end
+        if not limited:
+            return end
+        limit = self._options.max_offsets_per_trigger
+        within = planning.end_offsets(begin, earliest=earliest, latest=end, limit=limit)
+        within = self._within_bytes(begin, within)
+        self.left = sum(end[tp] - at for tp, at in within.items())
+        return within
 
     def pin(self) -> None:
         """Trigger.AvailableNow: read up to the end at the first `latest`, and no further.

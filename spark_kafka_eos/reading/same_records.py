@@ -139,6 +139,6 @@ def created_between(start: Mapping[str, object], end: Mapping[str, object]) -> d
     }
 
 
-def origin_of(offsets: Mapping[str, Mapping[str, int]] | None) -> Origin | None:
+def origin_of(offsets: Mapping[str, Mapping[str, int]]) -> Origin | None:
     """The origin that these offsets contain."""
-    return None if offsets is None else recorded_origin(cast("Mapping[str, object]", offsets))
+    return recorded_origin(cast("Mapping[str, object]", offsets))

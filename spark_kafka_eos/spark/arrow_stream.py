@@ -39,9 +39,7 @@ from spark_kafka_eos.spark.arrow_columns import (
     permissive,
     with_dead,
 )
-from spark_kafka_eos.spark.datasource import limits_applied
 from spark_kafka_eos.spark.encode_stage import RowBatches
-from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.schema import selecting
 from spark_kafka_eos.spark.source import read_records
@@ -94,9 +92,7 @@ def arrow_stream(
     if sql is not None and transform is not None:
         raise ConfigurationError("sql", "there is a transform, too", action="Give one of the two.")
     with errors_of_source():
-        options = chosen(
-            limits_applied(source_options(source, streaming=True), LIMITS), schema, copy=not transform and sql is None
-        )
+        options = chosen(source_options(source, streaming=True), schema, copy=not transform and sql is None)
     where = writer.settings
     reader = RangeReader(
         _read(options, decode or {}),

@@ -11,7 +11,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
-from spark_kafka_eos.spark.features import LIMITS, DataSource, require_packages
+from spark_kafka_eos.spark.features import DataSource, require_packages
 from spark_kafka_eos.spark.worker import spare_the_collector
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class KafkaEosDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_kafka_eos.spark.source import KafkaEosStreamReader
 
-        return KafkaEosStreamReader(limits_applied(self._source_options(schema, streaming=True), LIMITS))
+        return KafkaEosStreamReader(self._source_options(schema, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_kafka_eos.options import WriteKind, sink_options
@@ -112,19 +112,3 @@ class KafkaEosDataSource(DataSource):
                 check_ranges_schema(schema)
                 return options
             return selecting(options, schema)
-
-
-def limits_applied(options: SourceOptions, limits: bool) -> SourceOptions:
-    """The options. Raises ConfigurationError for one that limits a micro-batch if this Spark has no `limits`."""
-    wanted = {
-        "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
-        "maxBytesPerTrigger": options.max_bytes_per_trigger,
-        "minOffsetsPerTrigger": options.min_offsets_per_trigger,
-    }
-    for name in (name for name, value in wanted.items() if value is not None and not limits):
-        raise ConfigurationError(
-            name,
-            "needs Spark 4.2 or later: an earlier release does not tell a Python source where a micro-batch starts",
-            action="Remove the option, or use Spark's built-in Kafka source with TransactionalWriter.",
-        )
-    return options

@@ -8,7 +8,7 @@
 | functions of Arrow columns (registry.columns)              | 4.1   | from_confluent and to_confluent: ImportError |
 | `repartitionById` (spark.shuffled)                         | 4.1   | `repartition` by a hash key of the slot |
 | `containsStatefulOperator` (spark.jvm)                     | 4.2   | every skipped batch is recomputed |
-| a micro-batch's start and limit, for its reader (`LIMITS`) | 4.2   | options that limit a micro-batch are refused |
+| a micro-batch's start and limit, for its reader (`LIMITS`) | 4.2   | availableNow: one micro-batch, limited |
 """
 
 from __future__ import annotations

@@ -10,12 +10,15 @@ import sysconfig
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
@@ -40,6 +43,8 @@ HERE = Path(pyspark.__file__).parent
 # This environment's, whichever release comes first in the path.
 NEWEST = Path(sysconfig.get_path("purelib")) / "pyspark"
 CORE = ("executors", "half appended")
+RUNNING = {"processingTime": "0 seconds"}
+WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 @pytest.fixture
@@ -175,23 +180,92 @@ if HAS_FORMAT:
         assert sorted(int(message.value() or b"") for message in read_committed(bootstrap, name)) == list(range(100))
         note("batch write and batch read")
 
-    def test_options_that_limit_a_micro_batch_hold_or_are_refused(spark, bootstrap, topic, tmp_path, note) -> None:
+    @pytest.fixture
+    def start(spark, bootstrap, topic, tmp_path):
+        """`start(topic, batches, trigger, **options)`: a query that appends each batch's numbers to `batches`; always
+        with the same checkpoint.
+        """
+        started: list[StreamingQuery] = []
+
+        def begin(name: str, batches: list[list[int]], trigger: dict[str, Any], **options: str) -> StreamingQuery:
+            given = {"kafka.bootstrap.servers": bootstrap, "subscribe": name, "startingOffsets": "earliest"} | options
+
+            def append(batch: DataFrame, _: int) -> None:
+                batches.append(sorted(int(row.value) for row in batch.select("value").collect()))
+
+            stream = spark.readStream.format("kafka-eos").options(**given).load().writeStream.foreachBatch(append)
+            started.append(stream.option("checkpointLocation", str(tmp_path / "c")).trigger(**trigger).start())
+            return started[-1]
+
+        yield begin
+        for query in started:
+            query.stop()
+
+    def test_a_limit_holds_in_each_micro_batch_also_after_a_restart(bootstrap, topic, start, note) -> None:
         name = topic("release-limit")
+        for first in (0, 100):
+            produce(bootstrap, name, [b"%d" % number for number in range(first, first + 100)])
+            batches: list[list[int]] = []
+            query = start(name, batches, RUNNING, maxOffsetsPerTrigger="40")
+            query.processAllAvailable()
+            query.stop()
+            assert [len(batch) for batch in batches] == [40, 40, 20]
+            assert list(chain(*batches)) == list(range(first, first + 100))
+        note("maxOffsetsPerTrigger of kafka-eos")
+
+    def test_a_limit_in_bytes_holds(bootstrap, topic, start, note) -> None:
+        name = topic("release-weight")
+        produce(bootstrap, name, [b"%0100d" % number for number in range(1_000)])
+        batches: list[list[int]] = []
+        start(name, batches, RUNNING, maxBytesPerTrigger="64k").processAllAvailable()
+        assert list(chain(*batches)) == list(range(1_000))
+        assert len(batches) == 2
+        note("maxBytesPerTrigger of kafka-eos")
+
+    def test_available_now_reads_all_in_limited_batches_or_one_of_them(bootstrap, topic, start, note) -> None:
+        name = topic("release-now")
         produce(bootstrap, name, [b"%d" % number for number in range(100)])
-        sizes: list[int] = []
-        reader = (
-            spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name)
-        )
-        frame = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="40").load()
-        stream = frame.writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count())).trigger(availableNow=True)
-        query = stream.option("checkpointLocation", str(tmp_path / "c")).start()
-        if LIMITS:
-            query.awaitTermination()
-            assert sizes == [40, 40, 20]
-        else:
-            with pytest.raises(StreamingQueryException, match="maxOffsetsPerTrigger.*needs Spark 4.2"):
-                query.awaitTermination()
-        note("maxOffsetsPerTrigger of kafka-eos", "ok" if LIMITS else "refused")
+        runs: list[list[list[int]]] = [[], [], [], []]
+        for batches in runs:
+            start(name, batches, {"availableNow": True}, maxOffsetsPerTrigger="40").awaitTermination()
+        sizes = [[len(batch) for batch in batches] for batches in runs]
+        assert sizes == ([[40, 40, 20], [], [], []] if LIMITS else [[40], [40], [20], []])
+        assert list(chain(*chain(*runs))) == list(range(100))
+        note("the same, with availableNow", "ok" if LIMITS else "one micro-batch")
+
+    @pytest.mark.parametrize(
+        ("options", "first"),
+        [
+            ({"startingOffsets": "latest-30"}, 70),
+            ({"startingOffsets": "committed-or-earliest", "kafka.group.id": "never"}, 0),
+            ({"startingOffsets": "latest", "startingTimestamp": "1000"}, 0),
+        ],
+    )
+    def test_a_new_query_starts_where_its_options_say(bootstrap, topic, start, note, options, first) -> None:
+        name = topic("release-start")
+        produce(bootstrap, name, [b"%d" % number for number in range(100)])
+        batches: list[list[int]] = []
+        start(name, batches, {"availableNow": True}, **options).awaitTermination()
+        assert list(chain(*batches)) == list(range(first, 100))
+        note("startingOffsets of a new query")
+
+    if not LIMITS:
+
+        def test_where_spark_asks_before_it_shows_where_a_query_is_a_limit_is_refused(
+            spark, bootstrap, topic, start
+        ) -> None:
+            name, now, batches = topic("release-wrapper"), {"availableNow": True}, list[list[int]]()
+            produce(bootstrap, name, [b"%d" % number for number in range(200)])
+            for _ in range(2):
+                start(name, batches, now, maxOffsetsPerTrigger="40").awaitTermination()
+            spark.conf.set(WRAPPER, "true")
+            try:
+                with pytest.raises(StreamingQueryException, match=f"{WRAPPER}.*Nothing was read"):
+                    start(name, batches, now, maxOffsetsPerTrigger="40").awaitTermination()
+            finally:
+                spark.conf.unset(WRAPPER)
+            start(name, batches, now).awaitTermination()
+            assert list(chain(*batches)) == list(range(200))
 
 
 def test_the_listener_tells_how_far_a_query_is(spark, bootstrap, topic, tmp_path, note) -> None:

@@ -110,7 +110,7 @@ def noticed(count: int) -> float:
     """The seconds of CPU time in which a source of this many partitions notices that its topic was created again."""
     kafka = KafkaModel(topics={"t": count}, nodes=1)
     source = positions(kafka, subscribe="t")
-    start = source.latest(None, limited=True)
+    start = source.latest(source.initial(), limited=True)
     kafka.topics.delete("t")
     kafka.topics.create("t", count)
     kafka.world.now += 10.0
