@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.model import offsets_from_json
 from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.jars import built_in_connector, files
@@ -43,6 +44,7 @@ HERE = Path(pyspark.__file__).parent
 # This environment's, whichever release comes first in the path.
 NEWEST = Path(sysconfig.get_path("purelib")) / "pyspark"
 CORE = ("executors", "half appended")
+KILLED = [] if HERE != NEWEST else [pytest.mark.slow]
 RUNNING = {"processingTime": "0 seconds"}
 WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
@@ -87,7 +89,7 @@ def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic,
 @pytest.mark.parametrize(
     ("way", "killed_at"),
     [
-        pytest.param(way, killed_at, marks=[] if (way, killed_at) == CORE and HERE != NEWEST else pytest.mark.slow)
+        pytest.param(way, killed_at, marks=KILLED if (way, killed_at) == CORE else pytest.mark.slow)
         for way in WAYS
         if way != "driver"
         for killed_at in ("half appended", "ended")
@@ -106,7 +108,9 @@ if HERE != NEWEST:
         note("killed, and restarted on the newest release")
 
 
-def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_with: Path) -> None:
+def copy_with_a_kill(
+    kafka, folder: Path, way: str, killed_at: str, restarted_with: Path, *, form: str = "kafka"
+) -> None:
     source, target = kafka.create_topic(f"kill-{folder.name}-in", 2), kafka.create_topic(f"kill-{folder.name}-out", 3)
     for partition in (0, 1):
         produce(kafka.bootstrap, source, [b"%d" % n for n in range(partition, 1_000, 2)], partition=partition)
@@ -117,7 +121,7 @@ def copy_with_a_kill(kafka, folder: Path, way: str, killed_at: str, restarted_wi
         connector = built_in_connector(release_of(home))
         return Driver(
             JOB,
-            [kafka.bootstrap, source, target, str(folder / "checkpoint"), "kafka", way, "250"],
+            [kafka.bootstrap, source, target, str(folder / "checkpoint"), form, way, "250"],
             conf=[
                 *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
                 *("--conf", f"spark.jars={','.join(map(str, files(connector)))}"),
@@ -231,7 +235,7 @@ if HAS_FORMAT:
         sizes = [[len(batch) for batch in batches] for batches in runs]
         assert sizes == ([[40, 40, 20], [], [], []] if LIMITS else [[40], [40], [20], []])
         assert list(chain(*chain(*runs))) == list(range(100))
-        note("the same, with availableNow", "ok" if LIMITS else "one micro-batch")
+        note("maxOffsetsPerTrigger of kafka-eos, availableNow", "ok" if LIMITS else "one micro-batch")
 
     @pytest.mark.parametrize(
         ("options", "first"),
@@ -248,6 +252,23 @@ if HAS_FORMAT:
         start(name, batches, {"availableNow": True}, **options).awaitTermination()
         assert list(chain(*batches)) == list(range(first, 100))
         note("startingOffsets of a new query")
+
+    @pytest.mark.parametrize(
+        ("killed_at", "restarted_with"),
+        [
+            pytest.param("half appended", HERE, marks=KILLED),
+            pytest.param("ended", HERE, marks=pytest.mark.slow),
+            *([pytest.param("half appended", NEWEST, marks=pytest.mark.slow)] if HERE != NEWEST else []),
+        ],
+    )
+    def test_limits_hold_in_a_query_that_is_killed(kafka, tmp_path, note, killed_at, restarted_with) -> None:
+        copy_with_a_kill(kafka, tmp_path, "sink", killed_at, restarted_with, form="kafka-eos")
+        ends = [
+            sum(offsets_from_json(file.read_text().splitlines()[-1]).values())
+            for file in sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]"))
+        ]
+        assert ends == [250, 500, 750, 1_000]
+        note("killed and restarted, sink, from kafka-eos with a limit")
 
     if not LIMITS:
 

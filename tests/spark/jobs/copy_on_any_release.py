@@ -1,5 +1,5 @@
-"""Copies a topic on any release of Spark. Arguments: bootstrap, from, to, checkpoint, the source's format, the way to
-write; and how many offsets a micro-batch has at most."""
+"""Copies a topic on any release of Spark, until all is copied. Arguments: bootstrap, from, to, checkpoint, the source's
+format, the way to write; and how many offsets a micro-batch has at most."""
 
 import sys
 
@@ -14,9 +14,16 @@ if limit:
     reader = reader.option("maxOffsetsPerTrigger", limit[0])
 records = reader.option("startingOffsets", "earliest").load().select("key", "value")
 sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"copy-{target}", "topic": target}
-stream = records.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
+stream = records.writeStream.option("checkpointLocation", checkpoint)
+if form == "kafka":
+    stream = stream.trigger(availableNow=True)  # before Spark 4.2, only one micro-batch from kafka-eos
 if way == "sink":
     stream = stream.format("kafka-eos").options(**sink)
 else:
     stream = stream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
-stream.start().awaitTermination()
+query = stream.start()
+if form == "kafka":
+    query.awaitTermination()
+else:
+    query.processAllAvailable()
+    query.stop()
