@@ -63,8 +63,8 @@ def _release(spark: Spark) -> Finding:
             severity=Severity.WARNING,
             subject=subject,
             found=found,
-            meaning="This release refuses maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger",
-            action="Use Spark 4.2 or later, or the built-in source, to limit micro-batches",
+            meaning="With availableNow, this release runs one micro-batch, and maxOffsetsPerTrigger leaves the rest",
+            action="Leave the trigger out and wait with processAllAvailable, or use Spark 4.2 or later",
         )
     return Finding(severity=Severity.OK, subject=subject, found=found)
 

@@ -23,36 +23,35 @@ from __future__ import annotations
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import UNRESOLVED, offsets_from_json, recorded_start
 
-JsonOffsets = dict[str, dict[str, int]]
 
-
-class NextStart:
-    """Follows Spark's calls in one process of a query. `offsets` are where the next micro-batch starts."""
+class NextMicroBatch:
+    """Follows Spark's calls in one process of a query. `start` is where the next micro-batch starts."""
 
     def __init__(self) -> None:
-        self.offsets: JsonOffsets = {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
+        self.start: dict[str, dict[str, int]] = {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
 
-    def planned(self, end: JsonOffsets) -> None:
+    def planned(self, end: dict[str, dict[str, int]]) -> None:
         """`latestOffset()` has returned `end`."""
-        self.offsets = end
+        self.start = end
 
-    def runs(self, start: JsonOffsets, end: JsonOffsets) -> None:
+    def runs(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> None:
         """Spark has called `partitions(start, end)`.
 
         Raises ConfigurationError if the query is past an end that was planned as that of its first batch.
         """
-        for planned in (self.offsets, end):
+        for planned in (self.start, end):
             if _is_past(start, planned):
                 raise ConfigurationError(
                     "spark.sql.streaming.triggerAvailableNowWrapper.enabled",
                     "this Spark has asked where a micro-batch ends before it showed where the query is, so the end "
                     "that was planned comes before the start. Nothing was read",
-                    action="Set it to false. If the checkpoint has a file offsets/<n> without commits/<n>, delete it.",
+                    action="Set it to false, or remove the options that limit a micro-batch. If the checkpoint has a "
+                    "last file offsets/<n> without commits/<n>, delete it.",
                 )
-        self.offsets = end
+        self.start = end
 
 
-def _is_past(start: JsonOffsets, end: JsonOffsets) -> bool:
+def _is_past(start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> bool:
     """Whether `end` was planned for a new query, and the query is past it in some partition."""
     if start == UNRESOLVED or recorded_start(end) is None:
         return False

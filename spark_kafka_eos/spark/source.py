@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_kafka_eos.errors import errors_of_source
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.reading.next_start import NextStart
+from spark_kafka_eos.reading.next_start import NextMicroBatch
 from spark_kafka_eos.spark.features import StreamReader
 from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.worker import COLLECTOR, spare_the_collector
@@ -84,7 +84,7 @@ class KafkaEosStreamReader(PromptInput, StreamReader):
         self._open_positions, self._open_consumed = positions, consumed
         self._opened: Positions | None = None
         self._consumed: ConsumedOffsets | None = None
-        self._next = NextStart()
+        self._next = NextMicroBatch()
         self._asked = False  # for an end
 
     # -- in the query's own Python process on the driver
@@ -98,7 +98,7 @@ class KafkaEosStreamReader(PromptInput, StreamReader):
         nor that the trigger overrides the limits.
         """
         if start is None or limit is None:
-            end = self._positions.latest(self._next.offsets, limited=True)
+            end = self._positions.latest(self._next.start, limited=True)
             self._next.planned(end)
             self._warn_of_triggers()
             return end

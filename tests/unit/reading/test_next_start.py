@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import UNRESOLVED, offsets_from_json, with_start
-from spark_kafka_eos.reading.next_start import NextStart
+from spark_kafka_eos.reading.next_start import NextMicroBatch
 from tests.unit.reading.brokers import OPEN
 
 A, B, C = ({"t": {"0": number, "1": number}} for number in (10, 20, 30))
@@ -14,74 +14,74 @@ FIRST = with_start(offsets_from_json(A), offsets_from_json({"t": {"0": 0, "1": 0
 
 
 def test_what_asks_first_for_an_end_is_a_new_query():
-    assert NextStart().offsets == UNRESOLVED
+    assert NextMicroBatch().start == UNRESOLVED
 
 
 def test_an_end_that_was_planned_is_the_next_start_whether_its_rows_are_read_or_not():
-    following = NextStart()
+    following = NextMicroBatch()
     following.planned(FIRST)
-    assert following.offsets == FIRST
+    assert following.start == FIRST
     following.runs(OPEN, FIRST)
     following.planned(B)
     following.planned(C)
-    assert following.offsets == C
+    assert following.start == C
 
 
 def test_after_a_restart_the_checkpoints_last_end_is_the_next_start():
-    following = NextStart()
+    following = NextMicroBatch()
     following.runs(FIRST, FIRST)
-    assert following.offsets == FIRST
+    assert following.start == FIRST
 
 
 def test_so_it_is_if_that_batch_runs_again():
-    following = NextStart()
+    following = NextMicroBatch()
     following.runs(B, B)
     following.runs(FIRST, B)
-    assert following.offsets == B
+    assert following.start == B
 
 
 def test_a_first_batch_that_runs_again_is_no_contradiction():
-    following = NextStart()
+    following = NextMicroBatch()
     following.runs(FIRST, FIRST)
     following.runs(OPEN, FIRST)
-    assert following.offsets == FIRST
+    assert following.start == FIRST
 
 
 def test_an_end_may_go_back_where_a_topic_was_created_again():
-    following = NextStart()
+    following = NextMicroBatch()
     following.runs(C, C)
     following.planned(B)
     following.runs(C, B)
-    assert following.offsets == B
+    assert following.start == B
 
 
 @pytest.mark.parametrize("at", [B, {"t": {"0": 0, "1": 11}}])
 def test_a_restart_that_looked_like_a_new_query_is_refused_before_spark_records_the_end(at):
-    following = NextStart()
+    following = NextMicroBatch()
     following.planned(FIRST)
     with pytest.raises(ConfigurationError, match="triggerAvailableNowWrapper.*Nothing was read"):
         following.runs(at, at)
 
 
 def test_so_is_a_recorded_end_of_this_kind_in_a_later_process():
-    following = NextStart()
+    following = NextMicroBatch()
     following.runs(FIRST, FIRST)
     with pytest.raises(ConfigurationError, match="delete it"):
         following.runs(B, FIRST)
 
 
 def test_an_end_of_a_new_query_that_reads_on_is_as_good_as_any():
-    following = NextStart()
+    following = NextMicroBatch()
     following.planned(FIRST)
     at = {"t": {"0": 10, "1": 9}}
     following.runs(at, at)
     following.runs(at, FIRST)
-    assert following.offsets == FIRST
+    assert following.start == FIRST
 
 
 def test_a_partition_that_is_gone_is_not_what_this_refuses():
-    following = NextStart()
+    following = NextMicroBatch()
     following.planned(FIRST)
     at = {"t": {"0": 10}, "deleted": {"0": 99}}
     following.runs(at, at)
-    assert following.offsets == at
+    assert following.start == at
