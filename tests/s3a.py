@@ -1,0 +1,43 @@
+"""Spark's access to S3: Hadoop's S3A with the parts of the AWS SDK that it needs (the SDK's bundle has 600 MB)."""
+
+from __future__ import annotations
+
+from spark_kafka_eos.testing.jars import Bundle, Module, files
+
+_HADOOP, _SDK = "3.5.0", "2.35.4"  # PySpark 4.3's Hadoop, and the SDK that it was released with
+_OF_SDK = (
+    *("s3", "s3-transfer-manager", "sts", "arns", "auth", "aws-core", "aws-query-protocol", "aws-xml-protocol"),
+    *("annotations", "apache-client", "checksums", "checksums-spi", "crt-core", "endpoints-spi", "http-auth"),
+    *("http-auth-aws", "http-auth-aws-eventstream", "http-auth-spi", "http-client-spi", "identity-spi", "json-utils"),
+    *("metrics-spi", "netty-nio-client", "profiles", "protocol-core", "regions", "retries", "retries-spi", "sdk-core"),
+    *("third-party-jackson-core", "utils", "utils-lite"),
+)
+_MODULES = (
+    ("org.apache.hadoop", "hadoop-aws", _HADOOP),
+    *(("software.amazon.awssdk", name, _SDK) for name in _OF_SDK),
+    ("software.amazon.eventstream", "eventstream", "1.0.1"),
+    ("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1"),
+    ("org.reactivestreams", "reactive-streams", "1.0.4"),
+    # The checkpoint file manager for stores whose streams can be aborted.
+    ("org.apache.spark", "spark-hadoop-cloud_2.13", "4.1.1"),
+)
+S3A = Bundle(
+    name="hadoop-aws",
+    version=_HADOOP,
+    modules=tuple(Module(organisation=of, name=name, revision=revision, alone=True) for of, name, revision in _MODULES),
+)
+
+
+def jars() -> str:
+    """What `spark.jars` needs; downloaded first if necessary."""
+    return ",".join(map(str, files(S3A)))
+
+
+def settings(endpoint: str) -> dict[str, str]:
+    """Spark's settings for the server at `host:port`. Credentials come from the environment, as PyArrow's do."""
+    return {
+        "spark.hadoop.fs.s3a.endpoint": f"http://{endpoint}",
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+    }
