@@ -1,5 +1,5 @@
-"""An HTTP proxy in front of an S3 server, which makes faults: slow answers, 503, cut connections, outdated lists, and two
-requests at the same moment.
+"""An HTTP proxy in front of an S3 server, which makes faults: slow answers, 503, cut connections, outdated lists, and
+two requests at the same moment.
 
 Requests are passed on unchanged, with their `Host`: it is part of what is signed.
 """
@@ -10,184 +10,183 @@ import http.client
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 _SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _HOP = {"connection", "keep-alive", "transfer-encoding"}
 _MEET_S = 60
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What happens to requests from now on. May be changed at any time.
+    """What happens to requests from now on, if this pattern, `to`, fits their `METHOD path?query`.
 
-    `latency`: seconds that each request takes longer. `unavailable_every`: each n-th request is answered with 503.
-    `cut_every`: each n-th is passed on, and its connection cut in the middle of the answer. `only`: a pattern of the
-    `METHOD path?query` that these two apply to. `outdated_lists`: lists leave out what is written from now on.
-    `meeting`: two requests that this pattern fits are passed on together, once the second one has come.
+    `latency`: seconds that each takes longer. `unavailable_every`: each n-th is answered with 503. `cut_every`: each
+    n-th is passed on, and its connection cut in the middle of the answer. `unlisted`: a pattern of keys that lists
+    leave out, as if they came from before these were written. `meet`: the first two are passed on together, once the
+    second one has come.
     """
 
+    to: str = ""
     latency: float = 0
     unavailable_every: int = 0
     cut_every: int = 0
-    only: str = ""
-    outdated_lists: bool = False
-    meeting: str | None = None
+    unlisted: str | None = None
+    meet: bool = False
 
 
-@dataclass
 class S3Proxy:
-    """A proxy that listens at `endpoint` (`host:port`). `made` counts the faults that it made, by kind."""
+    """A proxy that listens at `endpoint` (`host:port`). `faults` may be changed at any time; `made` counts those that
+    it made, by kind.
+    """
 
-    endpoint: str = ""
-    faults: Faults = field(default_factory=Faults)
-    requests: list[str] = field(default_factory=list)
-    made: dict[str, int] = field(default_factory=dict)
-    _matched: int = 0
-    _unlisted: set[str] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(2))
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint, self.faults = endpoint, Faults()
+        self.requests: list[str] = []
+        self.made: Counter[str] = Counter()
+        self._chosen = 0
+        self._lock, self._meeting = threading.Lock(), threading.Barrier(2)
 
-    def seen(self, request: str, *, writes: str | None) -> Faults:
-        """Note a request; returns the faults as they are now."""
+    def faults_of(self, request: str) -> Faults:
+        """Note a request; what happens to it."""
         with self._lock:
             self.requests.append(request)
-            faults = self.faults
-            if writes is not None and faults.outdated_lists:
-                self._unlisted.add(writes)
-            return faults
+            return self.faults if re.search(self.faults.to, request) else Faults()
 
-    def is_nth(self, request: str, faults: Faults, every: int) -> bool:
-        if not every or not re.search(faults.only, request):
-            return False
+    def is_nth(self, every: int, kind: str) -> bool:
         with self._lock:
-            self._matched += 1
-            return self._matched % every == 0
+            self._chosen += bool(every)
+            chosen = bool(every) and self._chosen % every == 0
+            self.made[kind] += chosen
+            return chosen
 
-    def count(self, kind: str) -> None:
-        with self._lock:
-            self.made[kind] = self.made.get(kind, 0) + 1
-
-    def meet(self, request: str, faults: Faults) -> None:
+    def meet(self) -> None:
         """Wait for the other one of two requests."""
-        if faults.meeting is None or not re.search(faults.meeting, request):
-            return
-        self._meeting.wait(_MEET_S)
-        self.count("met")
-        self.faults.meeting = None
+        with self._lock:
+            self.made["met"] += 1
+            late = self.made["met"] > self._meeting.parties
+        if not late:
+            self._meeting.wait(_MEET_S)
 
-    def outdated(self, body: bytes) -> bytes:
-        """A list without what was written since lists are outdated."""
+    def outdated(self, unlisted: str, body: bytes) -> bytes:
+        """A list without these keys."""
 
         def kept(entry: re.Match[bytes]) -> bytes:
             key = re.search(b"<Key>(.*?)</Key>", entry[0])
-            if key is None or unquote(key[1].decode()) not in self._unlisted:
+            if key is None or not re.search(unlisted, unquote(key[1].decode())):
                 return entry[0]
-            self.count("left out")
+            self.made["left out"] += 1
             return b""
 
         return re.sub(b"<Contents>.*?</Contents>", kept, body, flags=re.DOTALL)
 
 
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True  # a client may keep its connection
+    request_queue_size = 64
+
+    def __init__(self, server: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.to = server
+        self.proxy = S3Proxy(f"127.0.0.1:{self.server_port}")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Listener
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = 120
+
+    def setup(self) -> None:
+        super().setup()
+        self.upstream = http.client.HTTPConnection(self.server.to, timeout=60)
+
+    def finish(self) -> None:
+        super().finish()
+        self.upstream.close()
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except ConnectionError:  # the client has closed its connection, as a killed process does
+            self.close_connection = True
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        """Every method is handled in the same way."""
+        if name.startswith("do_"):
+            return self._handle
+        raise AttributeError(name)
+
+    def _handle(self) -> None:
+        proxy = self.server.proxy
+        body, faults = self._body(), proxy.faults_of(f"{self.command} {self.path}")
+        time.sleep(faults.latency)
+        if proxy.is_nth(faults.unavailable_every, "503"):
+            self._answer(503, [("Content-Type", "application/xml")], _SLOW_DOWN)
+            return
+        if faults.meet:
+            proxy.meet()
+        status, headers, content = self._pass_on(body)
+        if faults.unlisted is not None and self.command == "GET" and "prefix=" in self.path:
+            content = proxy.outdated(faults.unlisted, content)
+            headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
+        self._answer(status, headers, content, cut=proxy.is_nth(faults.cut_every, "cut"))
+
+    def _pass_on(self, body: bytes | None) -> tuple[int, list[tuple[str, str]], bytes]:
+        self.upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            if name.lower() not in _HOP | {"expect"}:
+                self.upstream.putheader(name, value)
+        if body is not None and "Content-Length" not in self.headers:
+            self.upstream.putheader("Content-Length", str(len(body)))
+        self.upstream.endheaders(body)
+        answer = self.upstream.getresponse()
+        headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in _HOP]
+        return answer.status, headers, answer.read()
+
+    def _body(self) -> bytes | None:
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            while self.rfile.readline().strip():  # trailers
+                pass
+            return b"".join(parts)
+        length = self.headers.get("Content-Length")
+        return None if length is None else self.rfile.read(int(length))
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, *, cut: bool = False) -> None:
+        self.close_connection |= cut
+        if cut and not body:
+            return  # before a byte of the answer
+        self.send_response_only(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if not any(name.lower() == "content-length" for name, _ in headers):
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[: len(body) // 2] if cut else body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing: `S3Proxy.requests` has them."""
+
+
 @contextmanager
 def s3_proxy(server: str) -> Iterator[S3Proxy]:
     """Run a proxy in front of the S3 server at `host:port`."""
-    proxy = S3Proxy()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        timeout = 120
-
-        def setup(self) -> None:
-            super().setup()
-            self.upstream = http.client.HTTPConnection(server, timeout=60)
-
-        def finish(self) -> None:
-            super().finish()
-            self.upstream.close()
-
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except ConnectionError:  # the client has closed its connection, as a killed process does
-                self.close_connection = True
-
-        def pass_on(self) -> None:
-            request, url = f"{self.command} {self.path}", urlsplit(self.path)
-            key = unquote(url.path).removeprefix("/bucket/")
-            body = self._body()
-            faults = proxy.seen(request, writes=key if self.command in ("PUT", "POST") else None)
-            time.sleep(faults.latency)
-            if proxy.is_nth(request, faults, faults.unavailable_every):
-                proxy.count("503")
-                self._answer(503, [("Content-Type", "application/xml")], _SLOW_DOWN)
-                return
-            proxy.meet(request, faults)
-            self.upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
-                if name.lower() not in _HOP | {"expect"}:
-                    self.upstream.putheader(name, value)
-            if body is not None and "Content-Length" not in self.headers:
-                self.upstream.putheader("Content-Length", str(len(body)))
-            self.upstream.endheaders(body)
-            answer = self.upstream.getresponse()
-            content = answer.read()
-            headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in _HOP]
-            if faults.outdated_lists and self.command == "GET" and "prefix=" in url.query:
-                content = proxy.outdated(content)
-                headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
-            cut = proxy.is_nth(request, faults, faults.cut_every)
-            if cut:
-                proxy.count("cut")
-            self._answer(answer.status, headers, content, cut=cut)
-
-        def _body(self) -> bytes | None:
-            if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-                parts = []
-                while size := int(self.rfile.readline().split(b";")[0], 16):
-                    parts.append(self.rfile.read(size))
-                    self.rfile.readline()
-                while self.rfile.readline().strip():  # trailers
-                    pass
-                return b"".join(parts)
-            length = self.headers.get("Content-Length")
-            return None if length is None else self.rfile.read(int(length))
-
-        def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, *, cut: bool = False) -> None:
-            if cut and not body:
-                self.close_connection = True  # before a byte of the answer
-                return
-            self.send_response_only(status)
-            for name, value in headers:
-                self.send_header(name, value)
-            if not any(name.lower() == "content-length" for name, _ in headers):
-                self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body[: len(body) // 2] if cut else body)
-            self.close_connection |= cut
-
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True  # a client may keep its connection
-        request_queue_size = 64
-
-    listener = Server(("127.0.0.1", 0), Handler)
-    proxy.endpoint = f"127.0.0.1:{listener.server_port}"
+    listener = _Listener(server)
     thread = threading.Thread(target=listener.serve_forever)
     thread.start()
     try:
-        yield proxy
+        yield listener.proxy
     finally:
         listener.shutdown()
         listener.server_close()

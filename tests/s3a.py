@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from spark_kafka_eos.testing.jars import Bundle, Module, files
 
 _HADOOP, _SDK = "3.5.0", "2.35.4"  # PySpark 4.3's Hadoop, and the SDK that it was released with
@@ -28,9 +30,9 @@ S3A = Bundle(
 )
 
 
-def jars() -> str:
-    """What `spark.jars` needs; downloaded first if necessary."""
-    return ",".join(map(str, files(S3A)))
+def jars() -> list[Path]:
+    """What Spark needs for `s3a:`; downloaded first if necessary."""
+    return files(S3A)
 
 
 def settings(endpoint: str) -> dict[str, str]:

@@ -61,7 +61,9 @@ def seaweedfs(folder: Path) -> Iterator[Bucket]:
     ports = dict(zip([*names, *(f"{name}.port.grpc" for name in names)], free_ports(8), strict=True))
     users = folder / "users.json"
     credentials = {"accessKey": KEYS["AWS_ACCESS_KEY_ID"], "secretKey": KEYS["AWS_SECRET_ACCESS_KEY"]}
-    users.write_text(json.dumps({"identities": [{"name": "tests", "credentials": [credentials], "actions": ["Admin"]}]}))
+    users.write_text(
+        json.dumps({"identities": [{"name": "tests", "credentials": [credentials], "actions": ["Admin"]}]})
+    )
     (folder / "data").mkdir()
     settings = {
         "dir": folder / "data",

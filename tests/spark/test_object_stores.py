@@ -6,15 +6,19 @@ Rows are counted as a `read_committed` consumer sees them.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
+import pyspark
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.jars import built_in_connector, files
 from tests import held, s3a
 from tests.producing import produce
 from tests.reading import read_committed
@@ -24,10 +28,13 @@ from tests.seaweedfs import KEYS, Bucket, seaweedfs
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 JOB = Path(__file__).parent / "jobs" / "copy_with_store.py"
+TIMED = JOB.with_name("time_checkpoints.py")
 RECORDS, BATCH = 4_000, 2_000
 DIGITS = 300  # of a value: a task's blocks are too large for its report and are staged
 WAIT_S = 240
 ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+# A store is given up after seconds, not minutes.
+IMPATIENT = {f"spark.hadoop.fs.s3a.{name}": "1" for name in ("attempts.maximum", "retry.limit", "retry.throttle.limit")}
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 
@@ -41,6 +48,33 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
 def proxy(bucket: Bucket) -> Iterator[S3Proxy]:
     with s3_proxy(bucket.endpoint) as between:
         yield between
+
+
+def driver_of(
+    job: Path,
+    arguments: Sequence[str],
+    proxy: S3Proxy,
+    log: Path,
+    *,
+    conf: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Driver:
+    """Start a driver with the settings that the page names."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.jars": ",".join(map(str, [*s3a.jars(), *files(built_in_connector(pyspark.__version__))])),
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "2",
+        **s3a.settings(proxy.endpoint),
+        **(conf or {}),
+    }
+    return Driver(
+        job,
+        arguments,
+        conf=["--master", "local[2, 2]", *(w for pair in settings.items() for w in ("--conf", "=".join(pair)))],
+        env=python_environment() | KEYS | {"AWS_ENDPOINT_URL": f"http://{proxy.endpoint}"} | dict(env or {}),
+        log=log,
+    )
 
 
 class Copy:
@@ -71,25 +105,10 @@ class Copy:
     ) -> Driver:
         """Start a driver; `kill` is armed in the folder `name`."""
         (self.folder / name).mkdir()
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.jars": s3a.jars(),
-            "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-            "spark.sql.shuffle.partitions": "2",
-            **s3a.settings(self.proxy.endpoint),
-            **(conf or {}),
-        }
         places = (f"s3a://{self.bucket.name}/{self.target}/{name}" for name in ("checkpoint", "staging"))
-        return Driver(
-            JOB,
-            [self.kafka.bootstrap, self.source, self.target, *places, way, str(size)],
-            conf=["--master", "local[2, 2]", *(w for pair in settings.items() for w in ("--conf", "=".join(pair)))],
-            env=python_environment()
-            | KEYS
-            | {"AWS_ENDPOINT_URL": f"http://{self.proxy.endpoint}"}
-            | (kill.environment(self.folder / name) if kill else {}),
-            log=self.log(name),
-        )
+        arguments = [self.kafka.bootstrap, self.source, self.target, *places, way, str(size)]
+        armed = kill.environment(self.folder / name) if kill else {}
+        return driver_of(JOB, arguments, self.proxy, self.log(name), conf=conf, env=armed)
 
     def run(self, name: str, way: str, **given: object) -> None:
         """Run a driver until nothing is left to copy. Raises ToolFailed if the query fails."""
@@ -122,9 +141,7 @@ class Copy:
 
 
 @pytest.fixture
-def copy(
-    kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path
-) -> Copy:
+def copy(kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path) -> Copy:
     query = Copy(kafka, topic, bucket, proxy, tmp_path)
     query.produce()
     return query
@@ -148,3 +165,100 @@ def test_a_killed_driver_and_a_lost_checkpoint_leave_every_record_once(copy: Cop
     copy.run("continued", way)
     assert copy.exactly_once()
     assert copy.staged == [], "a later batch removes what the killed driver left"
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [Faults(latency=0.3), Faults(unavailable_every=5), Faults(cut_every=7)],
+    ids=["300 ms", "503", "cut connections"],
+)
+def test_a_store_that_is_slow_or_fails_now_and_then_only_delays_the_copy(copy: Copy, faults: Faults) -> None:
+    copy.proxy.faults = faults
+    copy.run("faulty", "sink")
+    assert copy.exactly_once()
+    print(f"{faults}: {len(copy.proxy.requests)} requests, {dict(copy.proxy.made)}")
+    assert faults.latency or sum(copy.proxy.made.values()) >= 10
+
+
+@pytest.mark.parametrize(
+    ("way", "requests", "said"),
+    [
+        ("sink", "GET .*/checkpoint/offsets/1", "CheckpointUnusable.*offsets/1.*nothing was committed"),
+        ("driver", "(PUT|POST) .*/staging/", "StagingLost"),
+        ("driver", "PUT .*/checkpoint/commits/1", "SlowDown|503"),
+    ],
+    ids=["plan", "blocks", "commit"],
+)
+def test_a_store_that_no_longer_answers_ends_the_query_and_a_restart_goes_on(
+    copy: Copy, way: str, requests: str, said: str
+) -> None:
+    copy.proxy.faults = Faults(to=requests, unavailable_every=1)
+    with pytest.raises(ToolFailed) as raised:
+        copy.run("fails", way, conf=IMPATIENT)
+    print(raised.value)
+    assert re.search(said, str(raised.value), re.IGNORECASE | re.DOTALL)
+    copy.proxy.faults = Faults()
+    copy.run("restarted", way)
+    assert copy.exactly_once()
+
+
+def test_outdated_lists_end_a_start_before_anything_is_written_or_change_nothing(copy: Copy) -> None:
+    with copy.driver("killed", "sink", kill=Kill(point="ended", batch=1)) as driver:
+        driver.wait_until(lambda: copy.reached("killed"), timeout=WAIT_S)
+        driver.kill()
+    copy.produce()
+    for number, unlisted in enumerate(["/offsets/1$", "/(offsets|commits)/"]):
+        copy.proxy.faults = Faults(unlisted=unlisted)
+        with pytest.raises(ToolFailed) as raised:
+            copy.run(f"outdated-{number}", "sink")
+        print(raised.value)
+        assert copy.proxy.made["left out"]
+        assert copy.written() == list(range(RECORDS))
+    copy.proxy.faults = Faults()
+    copy.run("restarted", "sink")
+    assert copy.exactly_once()
+
+
+@pytest.mark.parametrize("manager", ["", ABORTABLE], ids=["rename", "abortable"])
+@pytest.mark.parametrize("way", ["sink", "driver"])
+def test_of_two_drivers_that_plan_a_batch_at_the_same_moment_one_writes_it(copy: Copy, way: str, manager: str) -> None:
+    conf = {MANAGER: manager} if manager else {}
+    copy.run("before", way, size=RECORDS, conf=conf)
+    copy.produce()
+    copy.proxy.faults = Faults(to=r"^PUT \S*/checkpoint/offsets/1(\?|$)", meet=True)
+    with (
+        copy.driver("one", way, size=1_000, conf=conf) as one,
+        copy.driver("other", way, size=1_500, conf=conf) as other,
+    ):
+        for driver in (one, other):
+            driver.wait_until(lambda driver=driver: not driver.running, timeout=WAIT_S)
+    assert copy.proxy.made["met"] >= 2
+    written = copy.written()
+    print(len(written), copy.commits, copy.log("one").read_text()[-4000:], copy.log("other").read_text()[-4000:])
+    assert len(set(written)) == len(written)
+    copy.run("after", way, conf=conf)
+    assert copy.exactly_once()
+
+
+def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_connector_s(
+    kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path
+) -> None:
+    """Each request to the bucket `far` takes 30 ms longer."""
+    size, batches, runs = 1_000, 7, 3
+    source, target = topic("timed-in", partitions=2), topic("timed-out", partitions=2)
+    for partition in (0, 1):
+        produce(kafka.bootstrap, source, (b"%0100d" % each for each in range(size * batches // 2)), partition=partition)
+    Bucket(bucket.endpoint, "far").create()
+    proxy.faults = Faults(to=r"^\S+ /far[/?]", latency=0.03)
+    places = {"local disk": tmp_path.as_uri(), "S3": f"s3a://{bucket.name}/timed", "S3, 30 ms": "s3a://far/timed"}
+    given = [kafka.bootstrap, source, target, tmp_path / "figures", size, batches, runs]
+    with driver_of(
+        TIMED, [*map(str, given), *("=".join(place) for place in places.items())], proxy, tmp_path / "timed.log"
+    ) as driver:
+        driver.wait(timeout=WAIT_S)
+    measured = json.loads((tmp_path / "figures").read_text())
+    print(*(f"{side}: {median(ms):.0f} ({min(ms):.0f}-{max(ms):.0f}) ms" for side, ms in measured.items()), sep="\n")
+    assert len(read_committed(kafka.bootstrap, target)) == size * batches * runs * len(measured)
+    for place in ("S3", "S3, 30 ms"):
+        pairs = zip(measured[f"foreachBatch, {place}"], measured[f"built-in, {place}"], strict=True)
+        assert median(ours / theirs for ours, theirs in pairs) < 1.5

@@ -1,5 +1,5 @@
-"""Copies a topic, with checkpoint and staged blocks where the arguments say: bootstrap, from, to, checkpoint, stagingDir,
-way, batch size. Without a checkpoint there, it goes on where the last committed transaction ended."""
+"""Copies a topic, with checkpoint and staged blocks where the arguments say: bootstrap, from, to, checkpoint,
+stagingDir, way, batch size. Without a checkpoint there, it goes on where the last committed transaction ended."""
 
 import sys
 
