@@ -77,6 +77,11 @@ def driver_of(
     )
 
 
+def await_end(driver: Driver) -> None:
+    """Return when it has ended, with whatever exit code."""
+    driver.wait_until(lambda: not driver.running, timeout=WAIT_S)
+
+
 class Copy:
     """One query. Its checkpoint and staged blocks are in the bucket, in folders with the target's name."""
 
@@ -231,7 +236,7 @@ def test_of_two_drivers_that_plan_a_batch_at_the_same_moment_one_writes_it(copy:
         copy.driver("other", way, size=1_500, conf=conf) as other,
     ):
         for driver in (one, other):
-            driver.wait_until(lambda driver=driver: not driver.running, timeout=WAIT_S)
+            await_end(driver)
     assert copy.proxy.made["met"] >= 2
     written = copy.written()
     print(len(written), copy.commits, copy.log("one").read_text()[-4000:], copy.log("other").read_text()[-4000:])
