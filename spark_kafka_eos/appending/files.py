@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -110,6 +111,16 @@ class ArrowFiles:
     root: str
 
     def read_text(self, path: str) -> str | None:
+        for waited in _S3_WAITS:
+            try:
+                return self._read_text(path)
+            except OSError as error:
+                if _TOO_LONG_AN_ANSWER not in str(error):
+                    raise
+                time.sleep(waited)
+        return self._read_text(path)
+
+    def _read_text(self, path: str) -> str | None:
         try:
             with self.open(path) as stream:
                 return stream.read().decode()
@@ -169,6 +180,11 @@ def _let_go(filesystem: fs.FileSystem) -> None:
 
 # Hadoop's name of a scheme: the one that pyarrow.fs knows.
 _SCHEMES = {"s3a": "s3"}
+_S3_ATTEMPTS = 5  # as Hadoop's fs.s3a.attempts.maximum; up to 15 s between them together
+# What pyarrow says if an answer of S3 that tells of an error, such as 503, is longer than the file that it reads. AWS's
+# client does not ask again then.
+_TOO_LONG_AN_ANSWER = "AWS Error INTERNAL_FAILURE during GetObject"
+_S3_WAITS = (0.2, 0.4, 0.8, 1.6)  # seconds
 
 
 def files_at(location: str, option: str) -> Files:
@@ -196,7 +212,19 @@ def files_at(location: str, option: str) -> Files:
                 action=f"Install the fsspec package for '{scheme}:', or choose another location."
                 + through_spark(option),
             ) from error
-    return ArrowFiles(filesystem, root.rstrip("/"))
+    return ArrowFiles(_patient(filesystem), root.rstrip("/"))
+
+
+def _patient(filesystem: fs.FileSystem) -> fs.FileSystem:
+    """The same file system. S3's asks again what failed for the moment, such as 503 (SlowDown): one that is made from a
+    URI does not, and a micro-batch would fail with it.
+    """
+    if filesystem.type_name != "s3":
+        return filesystem
+    from pyarrow import fs
+
+    _, (settings,) = filesystem.__reduce__()  # the arguments that make it, as pickle needs them
+    return fs.S3FileSystem(**settings, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS))
 
 
 def fuse_path(location: str) -> Path:

@@ -152,7 +152,9 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             read = self._read_checkpoint("metadata") if self._options not in _checked else None
             self._note_plan()
         except OSError as error:
-            raise self._elsewhere(f"cannot read {self._checkpoint} ({error})") from error
+            raise self._elsewhere(
+                f"cannot read {self._checkpoint} ({error}); if that is so only for the moment, start the query again"
+            ) from error
         if read is None:
             return
         super().check()
@@ -195,7 +197,13 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         """Commit the micro-batch: its records, source offsets and ledger entry in one transaction."""
         from spark_kafka_eos.spark.sink_commit import commit_micro_batch  # here alone: half of what the sink can load
 
-        batch = self._micro_batch(messages, batchId)
+        try:
+            batch = self._micro_batch(messages, batchId)
+        except OSError as error:  # it could be read when Spark planned the write
+            raise CheckpointUnusable(
+                f"the checkpoint {self._checkpoint} cannot be read: {error}",
+                action="Start the query again once it can be read: it writes the batch then.",
+            ).replaced(committed="nothing") from error
         earlier = self._staging.folders_before(batchId)
         report = commit_micro_batch(self._options, self._connect, self._staging, messages, batch)
         self._clean(messages)

@@ -7,12 +7,15 @@ import threading
 import weakref
 from pathlib import Path
 from typing import cast
+from urllib.parse import quote
 
 import pytest
 from pyarrow import fs
 
 from spark_kafka_eos.appending.files import ArrowFiles, Files, LocalFiles, files_at, fuse_path
 from spark_kafka_eos.errors import ConfigurationError
+from tests.s3 import s3_of
+from tests.s3_proxy import Faults, s3_proxy
 
 
 @pytest.fixture(params=["local", "arrow"])
@@ -112,6 +115,22 @@ def test_a_directory_is_removed_with_all_in_it_and_a_second_time_is_fine(files: 
     files.remove("7")
     files.remove("7")
     assert files.directories() == ["8"]
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_s3_is_asked_again_if_it_fails_for_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1")
+    with s3_of(tmp_path) as server, s3_proxy(server) as proxy:
+        proxy.faults = Faults(to=f"^{method} ", unavailable_every=2)
+        settings = f"?region=eu-west-1&scheme=http&endpoint_override={quote(proxy.endpoint, safe='')}"
+        files = files_at(f"s3a://bucket/{settings}", "checkpointLocation")
+        assert [files.read_text("offsets/0") for _ in range(2)] == ["v1", "v1"]
+    assert proxy.made["503"] == 1
 
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])

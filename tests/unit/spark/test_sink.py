@@ -334,6 +334,15 @@ def test_a_path_without_a_scheme_that_is_not_on_this_disk_asks_for_one(options, 
     assert kafka.requests == []
 
 
+def test_a_checkpoint_that_cannot_be_read_for_the_moment_says_that_nothing_was_committed(options, writer, write, kafka):
+    plans = Path(options.checkpoint_location) / "offsets"
+    plans.rename(plans.with_name("kept"))
+    plans.touch()
+    with pytest.raises(CheckpointUnusable, match="cannot be read.*Not a directory.*Nothing was committed.*again"):
+        writer().commit([write(1)], 1)
+    assert kafka.requests == []
+
+
 def test_a_checkpoint_is_believed_if_no_task_names_its_query(writer, write, kafka):
     writer().commit([write(0, query=None)], 0)
     assert kafka.numbers() == [0]
