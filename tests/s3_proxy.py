@@ -1,5 +1,5 @@
 """An HTTP proxy in front of an S3 server, which makes faults: slow answers, 503, cut connections, outdated lists, and
-two requests at the same moment.
+an order of requests.
 
 Requests are passed on unchanged, with their `Host`: it is part of what is signed.
 """
@@ -20,7 +20,16 @@ from urllib.parse import unquote
 
 _SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _HOP = {"connection", "keep-alive", "transfer-encoding"}
-_MEET_S = 60
+_TURN_S = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """An order of requests: each says that it is `there`, and is passed on once `awaits` is set; then it is `over`."""
+
+    there: threading.Event
+    awaits: threading.Event
+    over: threading.Event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +38,7 @@ class Faults:
 
     `latency`: seconds that each takes longer. `unavailable_every`: each n-th is answered with 503. `cut_every`: each
     n-th is passed on, and its connection cut in the middle of the answer. `unlisted`: a pattern of keys that lists
-    leave out, as if they came from before these were written. `meet`: the first two are passed on together, once the
-    second one has come.
+    leave out, as if they came from before these were written. `turn`: when each is passed on.
     """
 
     to: str = ""
@@ -38,7 +46,7 @@ class Faults:
     unavailable_every: int = 0
     cut_every: int = 0
     unlisted: str | None = None
-    meet: bool = False
+    turn: Turn | None = None
 
 
 class S3Proxy:
@@ -51,7 +59,7 @@ class S3Proxy:
         self.requests: list[str] = []
         self.made: Counter[str] = Counter()
         self._chosen = 0
-        self._lock, self._meeting = threading.Lock(), threading.Barrier(2)
+        self._lock = threading.Lock()
 
     def faults_of(self, request: str) -> Faults:
         """Note a request; what happens to it."""
@@ -65,14 +73,6 @@ class S3Proxy:
             chosen = bool(every) and self._chosen % every == 0
             self.made[kind] += chosen
             return chosen
-
-    def meet(self) -> None:
-        """Wait for the other one of two requests."""
-        with self._lock:
-            self.made["met"] += 1
-            late = self.made["met"] > self._meeting.parties
-        if not late:
-            self._meeting.wait(_MEET_S)
 
     def outdated(self, unlisted: str, body: bytes) -> bytes:
         """A list without these keys."""
@@ -130,9 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
         if proxy.is_nth(faults.unavailable_every, "503"):
             self._answer(503, [("Content-Type", "application/xml")], _SLOW_DOWN)
             return
-        if faults.meet:
-            proxy.meet()
+        if faults.turn is not None:
+            faults.turn.there.set()
+            assert faults.turn.awaits.wait(_TURN_S), "the other request has not come"
         status, headers, content = self._pass_on(body)
+        if faults.turn is not None:
+            faults.turn.over.set()
         if faults.unlisted is not None and self.command == "GET" and "prefix=" in self.path:
             content = proxy.outdated(faults.unlisted, content)
             headers = [(name, value) for name, value in headers if name.lower() != "content-length"]

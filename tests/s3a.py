@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from spark_kafka_eos.testing.jars import Bundle, Module, files
+from tests.pages import ROOT
 
+PAGE = (ROOT / "docs" / "deploying.md").read_text()
 _HADOOP, _SDK = "3.5.0", "2.35.4"  # PySpark 4.3's Hadoop, and the SDK that it was released with
 _OF_SDK = (
     *("s3", "s3-transfer-manager", "sts", "arns", "auth", "aws-core", "aws-query-protocol", "aws-xml-protocol"),
@@ -31,15 +34,14 @@ S3A = Bundle(
 
 
 def jars() -> list[Path]:
-    """What Spark needs for `s3a:`; downloaded first if necessary."""
+    """What Spark's class path needs for `s3a:`; downloaded first if necessary."""
     return files(S3A)
 
 
 def settings(endpoint: str) -> dict[str, str]:
-    """Spark's settings for the server at `host:port`. Credentials come from the environment, as PyArrow's do."""
-    return {
-        "spark.hadoop.fs.s3a.endpoint": f"http://{endpoint}",
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-    }
+    """The page's settings of Spark, for the server at `host:port`. Credentials come from the environment, as
+    PyArrow's do.
+    """
+    [block] = re.findall(r"^### In S3\n.*?^```properties\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    pairs = (line.split() for line in block.splitlines())
+    return {name: value.replace("s3.example.com", endpoint).replace("https:", "http:") for name, value in pairs}

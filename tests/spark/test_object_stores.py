@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,7 @@ from spark_kafka_eos.testing.jars import built_in_connector, files
 from tests import held, s3a
 from tests.producing import produce
 from tests.reading import read_committed
-from tests.s3_proxy import Faults, S3Proxy, s3_proxy
+from tests.s3_proxy import Faults, S3Proxy, Turn, s3_proxy
 from tests.seaweedfs import KEYS, Bucket, seaweedfs
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -32,6 +33,7 @@ TIMED = JOB.with_name("time_checkpoints.py")
 RECORDS, BATCH = 4_000, 2_000
 DIGITS = 300  # of a value: a task's blocks are too large for its report and are staged
 WAIT_S = 240
+BOTH = ("one", "other")
 ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 # A store is given up after seconds, not minutes.
 IMPATIENT = {f"spark.hadoop.fs.s3a.{name}": "1" for name in ("attempts.maximum", "retry.limit", "retry.throttle.limit")}
@@ -62,7 +64,10 @@ def driver_of(
     """Start a driver with the settings that the page names."""
     settings = {
         "spark.ui.enabled": "false",
-        "spark.jars": ",".join(map(str, [*s3a.jars(), *files(built_in_connector(pyspark.__version__))])),
+        # Not `spark.jars`, of which each driver would make copies.
+        "spark.driver.extraClassPath": ":".join(
+            map(str, [*s3a.jars(), *files(built_in_connector(pyspark.__version__))])
+        ),
         "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.sql.shuffle.partitions": "2",
         **s3a.settings(proxy.endpoint),
@@ -107,13 +112,14 @@ class Copy:
         size: int = BATCH,
         kill: Kill | None = None,
         conf: Mapping[str, str] | None = None,
+        proxy: S3Proxy | None = None,
     ) -> Driver:
-        """Start a driver; `kill` is armed in the folder `name`."""
+        """Start a driver; `kill` is armed in the folder `name`. `proxy`: another one than the others use."""
         (self.folder / name).mkdir()
         places = (f"s3a://{self.bucket.name}/{self.target}/{name}" for name in ("checkpoint", "staging"))
         arguments = [self.kafka.bootstrap, self.source, self.target, *places, way, str(size)]
         armed = kill.environment(self.folder / name) if kill else {}
-        return driver_of(JOB, arguments, self.proxy, self.log(name), conf=conf, env=armed)
+        return driver_of(JOB, arguments, proxy or self.proxy, self.log(name), conf=conf, env=armed)
 
     def run(self, name: str, way: str, **given: object) -> None:
         """Run a driver until nothing is left to copy. Raises ToolFailed if the query fails."""
@@ -224,24 +230,64 @@ def test_outdated_lists_end_a_start_before_anything_is_written_or_change_nothing
     assert copy.exactly_once()
 
 
+@pytest.fixture
+def replaced(copy: Copy, bucket: Bucket) -> Iterator[tuple[S3Proxy, S3Proxy]]:
+    """Proxies for two drivers that plan batch 1 at the same moment: neither finds a plan, and the second one's replaces
+    the first one's.
+    """
+    both, first = threading.Event(), threading.Event()
+    with s3_proxy(bucket.endpoint) as one, s3_proxy(bucket.endpoint) as other:
+        plan, there = rf"^PUT /bucket/{copy.target}/checkpoint/offsets/1(\?|$)", threading.Event()
+        one.faults = Faults(to=plan, turn=Turn(there=there, awaits=both, over=first))
+        other.faults = Faults(to=plan, turn=Turn(there=both, awaits=first, over=threading.Event()))
+        yield one, other
+
+
 @pytest.mark.parametrize("manager", ["", ABORTABLE], ids=["rename", "abortable"])
-@pytest.mark.parametrize("way", ["sink", "driver"])
-def test_of_two_drivers_that_plan_a_batch_at_the_same_moment_one_writes_it(copy: Copy, way: str, manager: str) -> None:
+def test_of_two_drivers_that_write_the_same_plan_at_the_same_moment_one_writes_the_batch(
+    copy: Copy, replaced: tuple[S3Proxy, S3Proxy], manager: str
+) -> None:
+    """Neither manager creates a file only if there is none: both drivers take the plan for theirs."""
     conf = {MANAGER: manager} if manager else {}
-    copy.run("before", way, size=RECORDS, conf=conf)
+    copy.run("before", "sink", size=RECORDS, conf=conf)
     copy.produce()
-    copy.proxy.faults = Faults(to=r"^PUT \S*/checkpoint/offsets/1(\?|$)", meet=True)
     with (
-        copy.driver("one", way, size=1_000, conf=conf) as one,
-        copy.driver("other", way, size=1_500, conf=conf) as other,
+        copy.driver("one", "sink", conf=conf, proxy=replaced[0]) as one,
+        copy.driver("other", "sink", conf=conf, proxy=replaced[1]) as other,
     ):
-        for driver in (one, other):
-            await_end(driver)
-    assert copy.proxy.made["met"] >= 2
-    written = copy.written()
-    print(len(written), copy.commits, copy.log("one").read_text()[-4000:], copy.log("other").read_text()[-4000:])
-    assert len(set(written)) == len(written)
-    copy.run("after", way, conf=conf)
+        await_end(one)
+        await_end(other)
+    for proxy in replaced:
+        assert proxy.faults.turn is not None and proxy.faults.turn.over.is_set()
+    batches = [re.findall("batch 1 of query .* committed: records", copy.log(name).read_text()) for name in BOTH]
+    assert sum(map(len, batches)) == 1
+    copy.run("after", "sink", conf=conf)
+    assert copy.exactly_once()
+
+
+def test_a_driver_whose_plan_was_replaced_writes_what_it_planned_and_the_other_plan_is_refused(
+    copy: Copy, replaced: tuple[S3Proxy, S3Proxy]
+) -> None:
+    """The checkpoint has a plan that nobody wrote; a new one goes on from Kafka."""
+    copy.run("before", "driver", size=RECORDS)
+    copy.produce()
+    ended, begun = Kill(point="ended", batch=1), Kill(point="begun", batch=1)
+    with (
+        copy.driver("one", "driver", size=1_000, proxy=replaced[0], kill=ended) as one,
+        copy.driver("other", "driver", size=1_500, proxy=replaced[1], kill=begun) as other,
+    ):
+        other.wait_until(lambda: copy.reached("other"), timeout=WAIT_S)
+        one.wait_until(lambda: copy.reached("one"), timeout=WAIT_S)
+        one.kill()
+        held.release(copy.folder / "other")
+        with pytest.raises(ToolFailed, match="LedgerRefused"):
+            other.wait(timeout=WAIT_S)
+    once = copy.written()
+    assert len(set(once)) == len(once) == RECORDS + 1_000
+    with pytest.raises(ToolFailed, match="LedgerRefused"):
+        copy.run("after", "driver")
+    copy.bucket.remove(f"{copy.target}/checkpoint")
+    copy.run("continued", "driver")
     assert copy.exactly_once()
 
 
