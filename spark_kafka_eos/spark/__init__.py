@@ -20,5 +20,6 @@ jvm.py                                  what only the JVM knows: the running que
 progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit
 lineage.py                              LineageListener, for OpenLineage
 checkpoint.py offset_log.py plans.py    a micro-batch as Spark's checkpoint has it; without PySpark
+planned_here.py                         the plan in Spark's memory, which the source tells the sink
 worker.py prompt_input.py               setup of each Python worker; its input without delay
 """

@@ -224,6 +224,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         for.
         """
         from spark_kafka_eos.spark.checkpoint import micro_batch  # of the commit, as `commit_micro_batch`
+        from spark_kafka_eos.spark.planned_here import differs
 
         before = [f"offsets/{batch_id - 1}"] if batch_id else []
         read = self._read_checkpoint("metadata", f"offsets/{batch_id}", also=before)
@@ -237,12 +238,11 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             )
         now = plan_of(batch_id, read(f"offsets/{batch_id}") or "")
         if other := next((plan for plan in (message.plan for message in by_tasks) if plan not in (None, now)), None):
-            raise CheckpointUnusable(
-                f"the checkpoint {self._checkpoint} had plan {other} when Spark planned the write of batch {batch_id}, "
-                f"but now it has plan {now}: another driver writes to this checkpoint, in a store that lets it replace "
-                "files",
-                action="Stop the other driver, then start the query again: it writes the batch as it is planned then.",
-            ).replaced(committed="nothing")
+            raise self._replaced(
+                f"had plan {other} when Spark planned the write of batch {batch_id}, but now it has {now}"
+            )
+        if differs(read, batch_id):
+            raise self._replaced(f"has plan {now}, but Spark has planned batch {batch_id} here with other offsets")
         return replace(batch, run_id=next((message.run_id for message in by_tasks if message.run_id), None))
 
     def _read_checkpoint(self, *expected: str, also: Sequence[str] = ()) -> ReadFile:
@@ -260,6 +260,13 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             here = "as Python opens it" if urlsplit(self._checkpoint).scheme else "on the driver's local disk"
             raise self._elsewhere(f"{self._checkpoint}, {here}, does not contain {missing[0]} of this query")
         return lambda name: known[name] if name in known else files.read_text(name)
+
+    def _replaced(self, how: str) -> CheckpointUnusable:
+        return CheckpointUnusable(
+            f"the checkpoint {self._checkpoint} {how}: another driver writes to this checkpoint, in a store that lets "
+            "it replace files",
+            action="Stop the other driver, then start the query again: it writes the batch as it is planned then.",
+        ).replaced(committed="nothing")
 
     def _elsewhere(self, what: str) -> ConfigurationError:
         action = "Add the scheme of the file system to the path (hdfs://…, s3://…, file:///…)."

@@ -26,7 +26,7 @@ from tests.reading import read_committed
 from tests.s3_proxy import Faults, S3Proxy, Turn, s3_proxy
 from tests.seaweedfs import KEYS, Bucket, seaweedfs
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parent / "jobs" / "copy_with_store.py"
 TIMED = JOB.with_name("time_checkpoints.py")
@@ -265,6 +265,25 @@ def test_of_two_drivers_that_write_the_same_plan_at_the_same_moment_one_writes_t
     assert copy.exactly_once()
 
 
+def test_the_sink_refuses_a_batch_whose_plan_was_replaced_before_its_tasks_ran(
+    copy: Copy, replaced: tuple[S3Proxy, S3Proxy]
+) -> None:
+    """It would commit 1,000 records with the offsets of 1,500."""
+    copy.run("before", "sink", size=RECORDS)
+    copy.produce()
+    begun = Kill(point="begun", batch=1)
+    with (
+        copy.driver("one", "sink", size=1_000, proxy=replaced[0]) as one,
+        copy.driver("other", "sink", size=1_500, proxy=replaced[1], kill=begun) as other,
+    ):
+        other.wait_until(lambda: copy.reached("other"), timeout=WAIT_S)
+        with pytest.raises(ToolFailed, match="CheckpointUnusable.*another driver writes.*Nothing was committed"):
+            one.wait(timeout=WAIT_S)
+        held.release(copy.folder / "other")
+        other.wait(timeout=WAIT_S)
+    assert copy.exactly_once()
+
+
 def test_a_driver_whose_plan_was_replaced_writes_what_it_planned_and_the_other_plan_is_refused(
     copy: Copy, replaced: tuple[S3Proxy, S3Proxy]
 ) -> None:
@@ -295,7 +314,7 @@ def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_conne
     kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path
 ) -> None:
     """Each request to the bucket `far` takes 30 ms longer."""
-    size, batches, runs = 1_000, 7, 3
+    size, batches, runs = 1_000, 6, 3
     source, target = topic("timed-in", partitions=2), topic("timed-out", partitions=2)
     for partition in (0, 1):
         produce(kafka.bootstrap, source, (b"%0100d" % each for each in range(size * batches // 2)), partition=partition)
@@ -306,7 +325,7 @@ def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_conne
     with driver_of(
         TIMED, [*map(str, given), *("=".join(place) for place in places.items())], proxy, tmp_path / "timed.log"
     ) as driver:
-        driver.wait(timeout=WAIT_S)
+        driver.wait(timeout=3 * WAIT_S)
     measured = json.loads((tmp_path / "figures").read_text())
     print(*(f"{side}: {median(ms):.0f} ({min(ms):.0f}-{max(ms):.0f}) ms" for side, ms in measured.items()), sep="\n")
     assert len(read_committed(kafka.bootstrap, target)) == size * batches * runs * len(measured)

@@ -33,6 +33,7 @@ from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.spark import sink
+from spark_kafka_eos.spark.planned_here import leave, noted
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
 from spark_kafka_eos.spark.sink_commit import kept_cluster, pinned
 from spark_kafka_eos.spark.staged_message import StagedMessage
@@ -405,6 +406,26 @@ def test_a_plan_that_was_replaced_while_the_tasks_ran_is_not_committed(options, 
     with pytest.raises(CheckpointUnusable, match="another driver writes to this checkpoint.*Nothing was committed"):
         writer().commit([message], 1)
     assert kafka.requests == []
+
+
+def test_a_plan_that_was_replaced_before_the_tasks_ran_is_not_committed(
+    options, planned, writer, kafka, tmp_path, monkeypatch
+):
+    """The source's tasks read up to offset 10, and no process of the sink has seen that plan."""
+    (tmp_path / "blockmgr-1").mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/blockmgr-1")
+    plan(options, 0, 5)
+    writer().commit([], 0)
+    before = len(kafka.requests)
+    leave(noted({"orders": {"0": 5}}, {"orders": {"0": 10}}))
+    plan(options, 1, 80)
+    message = task_of(planned(), 1)
+    with pytest.raises(CheckpointUnusable, match="another driver writes to this checkpoint.*Nothing was committed"):
+        writer().commit([message], 1)
+    assert len(kafka.requests) == before
+    plan(options, 1, 10)
+    writer().commit([task_of(planned(), 1)], 1)
+    assert kafka.numbers() == [0, 1]
 
 
 def test_a_late_driver_whose_checkpoint_has_a_later_plan_commits_nothing(options, planned, writer, kafka):
