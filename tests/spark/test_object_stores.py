@@ -6,12 +6,14 @@ Rows are counted as a `read_committed` consumer sees them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from urllib.parse import unquote
 
 import pyspark
 import pytest
@@ -314,13 +316,18 @@ def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_conne
     kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path
 ) -> None:
     """Each request to the bucket `far` takes 30 ms longer."""
-    size, batches, runs = 1_000, 6, 3
+    size, batches, runs = 1_000, 5, 3
     source, target = topic("timed-in", partitions=2), topic("timed-out", partitions=2)
     for partition in (0, 1):
         produce(kafka.bootstrap, source, (b"%0100d" % each for each in range(size * batches // 2)), partition=partition)
     Bucket(bucket.endpoint, "far").create()
     proxy.faults = Faults(to=r"^\S+ /far[/?]", latency=0.03)
-    places = {"local disk": tmp_path.as_uri(), "S3": f"s3a://{bucket.name}/timed", "S3, 30 ms": "s3a://far/timed"}
+    places = {
+        "local disk": tmp_path.as_uri(),
+        "S3": f"s3a://{bucket.name}/timed",
+        "S3, 30 ms": "s3a://far/timed",
+        "S3, 30 ms, abortable": f"s3a://far/aborted={ABORTABLE}",
+    }
     given = [kafka.bootstrap, source, target, tmp_path / "figures", size, batches, runs]
     with driver_of(
         TIMED, [*map(str, given), *("=".join(place) for place in places.items())], proxy, tmp_path / "timed.log"
@@ -329,6 +336,8 @@ def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_conne
     measured = json.loads((tmp_path / "figures").read_text())
     print(*(f"{side}: {median(ms):.0f} ({min(ms):.0f}-{max(ms):.0f}) ms" for side, ms in measured.items()), sep="\n")
     assert len(read_committed(kafka.bootstrap, target)) == size * batches * runs * len(measured)
-    for place in ("S3", "S3, 30 ms"):
-        pairs = zip(measured[f"foreachBatch, {place}"], measured[f"built-in, {place}"], strict=True)
-        assert median(ours / theirs for ours, theirs in pairs) < 1.5
+    for way, folder in itertools.product(("sink", "foreachBatch", "built-in"), ("timed", "aborted")):
+        asked = sum(" /far" in each and f"{folder}/{way}-" in unquote(each) for each in proxy.requests)
+        print(f"{way}, {folder}: {asked / batches / runs:.0f} requests for a batch, with the start's")
+    pairs = zip(measured["foreachBatch, S3, 30 ms"], measured["built-in, S3, 30 ms"], strict=True)
+    assert median(ours / theirs for ours, theirs in pairs) < 1.5

@@ -1,5 +1,6 @@
 """Copies a topic again and again, and times micro-batches by who writes and where the checkpoint is, in turn.
-Arguments: bootstrap, from, to, a file for the figures, batch size, batches, runs; then places, each `name=location`.
+Arguments: bootstrap, from, to, a file for the figures, batch size, batches, runs; then places, each `name=location`,
+with `=class` if Spark is to have that checkpoint file manager.
 
 The file gets milliseconds of a trigger, by side: the median of each run without its first two batches.
 """
@@ -15,12 +16,24 @@ from pyspark.sql import SparkSession
 from spark_kafka_eos import TransactionalWriter
 
 bootstrap, source, target, figures, size, batches, runs, *named = sys.argv[1:]
-places = dict(place.split("=", 1) for place in named)
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 WARM_UP = 2
 spark = SparkSession.builder.getOrCreate()
-without_processes = spark.newSession()
-without_processes.conf.set("spark.sql.streaming.checkpointFileManagerClass", LOCAL)
+
+
+def session_with(manager: str = "") -> SparkSession:
+    session = spark.newSession()
+    if manager:
+        session.conf.set(MANAGER, manager)
+    return session
+
+
+places = {}
+for place in named:
+    name, location, *managers = place.split("=")
+    places[name] = (location, session_with(*managers))
+local = session_with(LOCAL)
 broker = {"kafka.bootstrap.servers": bootstrap}
 
 
@@ -48,11 +61,11 @@ def trigger_ms(way: str, checkpoint: str, session: SparkSession, **reading: str)
 measured = defaultdict(list)
 for run in range(int(runs)):
     for way in ("sink", "foreachBatch", "built-in"):
-        for place, location in places.items():
-            measured[f"{way}, {place}"].append(trigger_ms(way, f"{location}/{way}-{run}", spark))
+        for name, (location, session) in places.items():
+            measured[f"{way}, {name}"].append(trigger_ms(way, f"{location}/{way}-{run}", session))
         if way != "built-in":
             checkpoint = f"{Path(figures).parent.as_uri()}/kafka-{way}-{run}"
             reading = {"startingOffsets": "committed-or-earliest", "sink.kafka.transactional.id": checkpoint}
-            lost = trigger_ms(way, checkpoint, without_processes, **reading)
+            lost = trigger_ms(way, checkpoint, local, **reading)
             measured[f"{way}, Kafka is the checkpoint"].append(lost)
 Path(figures).write_text(json.dumps(measured))
