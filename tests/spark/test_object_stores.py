@@ -312,6 +312,7 @@ def test_a_driver_whose_plan_was_replaced_writes_what_it_planned_and_the_other_p
     assert copy.exactly_once()
 
 
+@pytest.mark.timeout(1800)
 def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_connector_s(
     kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path
 ) -> None:
@@ -332,7 +333,7 @@ def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_conne
     with driver_of(
         TIMED, [*map(str, given), *("=".join(place) for place in places.items())], proxy, tmp_path / "timed.log"
     ) as driver:
-        driver.wait(timeout=3 * WAIT_S)
+        driver.wait(timeout=6 * WAIT_S)
     measured = json.loads((tmp_path / "figures").read_text())
     print(*(f"{side}: {median(ms):.0f} ({min(ms):.0f}-{max(ms):.0f}) ms" for side, ms in measured.items()), sep="\n")
     assert len(read_committed(kafka.bootstrap, target)) == size * batches * runs * len(measured)

@@ -13,6 +13,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, DataLo
 from spark_kafka_eos.model import UNRESOLVED, OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+from spark_kafka_eos.spark.planned_here import found, noted
 from spark_kafka_eos.spark.source import KafkaEosStreamReader, TaskRanges
 
 START, END = {name: dict(offsets) for name, offsets in UNRESOLVED.items()}, {"t": {"0": 5}}
@@ -27,6 +28,9 @@ class Positions:
 
     def latest(self, start, *, limited):
         return END
+
+    def batch(self, start, end):
+        return []
 
 
 @pytest.fixture
@@ -79,6 +83,13 @@ def test_a_query_that_starts_again_confirms_what_was_done_before(done, reader):
 def test_what_spark_commits_is_done(done, reader):
     reader.commit(END)
     assert done == [END]
+
+
+def test_the_range_that_spark_has_tasks_for_is_noted_for_the_sink(reader, tmp_path, monkeypatch):
+    (tmp_path / "blockmgr-1").mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/blockmgr-1")
+    reader.partitions(END, {"t": {"0": 9}})
+    assert found() == [noted(END, {"t": {"0": 9}})]
 
 
 def test_nothing_is_committed_unless_it_was_asked_for(done, reader_of):
