@@ -317,7 +317,7 @@ def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_conne
     kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path
 ) -> None:
     """Each request to the bucket `far` takes 30 ms longer."""
-    size, batches, runs = 1_000, 5, 3
+    size, batches, runs = 1_000, 5, 2
     source, target = topic("timed-in", partitions=2), topic("timed-out", partitions=2)
     for partition in (0, 1):
         produce(kafka.bootstrap, source, (b"%0100d" % each for each in range(size * batches // 2)), partition=partition)
