@@ -6,7 +6,6 @@ Rows are counted as a `read_committed` consumer sees them.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import threading
@@ -313,7 +312,7 @@ def test_a_driver_whose_plan_was_replaced_writes_what_it_planned_and_the_other_p
 
 
 @pytest.mark.timeout(1800)
-def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_connector_s(
+def test_a_batch_asks_s3_hardly_more_often_than_one_of_the_built_in_connector(
     kafka: EmbeddedKafka, topic: Callable[..., str], bucket: Bucket, proxy: S3Proxy, tmp_path: Path
 ) -> None:
     """Each request to the bucket `far` takes 30 ms longer."""
@@ -337,8 +336,11 @@ def test_a_batch_with_its_checkpoint_in_s3_costs_no_more_than_the_built_in_conne
     measured = json.loads((tmp_path / "figures").read_text())
     print(*(f"{side}: {median(ms):.0f} ({min(ms):.0f}-{max(ms):.0f}) ms" for side, ms in measured.items()), sep="\n")
     assert len(read_committed(kafka.bootstrap, target)) == size * batches * runs * len(measured)
-    for way, folder in itertools.product(("sink", "foreachBatch", "built-in"), ("timed", "aborted")):
-        asked = sum(" /far" in each and f"{folder}/{way}-" in unquote(each) for each in proxy.requests)
-        print(f"{way}, {folder}: {asked / batches / runs:.0f} requests for a batch, with the start's")
-    pairs = zip(measured["foreachBatch, S3, 30 ms"], measured["built-in, S3, 30 ms"], strict=True)
-    assert median(ours / theirs for ours, theirs in pairs) < 1.5
+    for folder in ("timed", "aborted"):
+        ours, sink, built_in = (
+            sum(" /far" in each and f"{folder}/{way}-" in unquote(each) for each in proxy.requests) / (batches * runs)
+            for way in ("foreachBatch", "sink", "built-in")
+        )
+        print(f"{folder}: requests for a batch, with the start's: {ours:.0f}, sink {sink:.0f}, built-in {built_in:.0f}")
+        assert ours < 1.1 * built_in
+        assert sink < 1.3 * built_in
