@@ -253,9 +253,9 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _whole(value: object, minimum: int) -> int | None:
-    """`value` if it is a whole number of at least `minimum` (and not a bool)."""
-    return value if type(value) is int and minimum <= value <= LONG_MAX else None
+def _whole(value: object, minimum: int, maximum: int = LONG_MAX) -> int | None:
+    """`value` if it is a whole number (and not a bool) from `minimum` to `maximum`."""
+    return value if type(value) is int and minimum <= value <= maximum else None
 
 
 def assign(value: str) -> tuple[TopicPartition, ...]:
@@ -266,7 +266,7 @@ def assign(value: str) -> tuple[TopicPartition, ...]:
         if not isinstance(numbers, list) or not numbers:
             raise ValueError(f"topic {name!r} has no list of partitions; expected {shape}")
         for partition in numbers:
-            if _whole(partition, 0) is None:
+            if _whole(partition, 0, INT_MAX) is None:
                 raise ValueError(f"{partition!r} of topic {name!r} is not a partition number; expected {shape}")
             partitions.add(TopicPartition(name, partition))
     return tuple(sorted(partitions))

@@ -124,6 +124,11 @@ def test_two_offsets_of_one_partition_are_refused(text, twice):
             parse(text)
 
 
+def test_a_partition_number_is_one_of_the_protocols():
+    with pytest.raises(ValueError, match="2147483648 of topic 'a' is not a partition number"):
+        p.assign('{"a": [2147483648]}')
+
+
 def test_a_partition_number_has_ascii_digits():
     with pytest.raises(ValueError, match="is not a partition number"):
         p.starting_offsets('{"a": {"١": 2}}')
@@ -145,6 +150,7 @@ def test_anything_else_is_not_a_duration(text):
 
 def test_assigned_partitions_are_sorted_and_named_once():
     assert p.assign('{"b": [1, 0, 1], "a": [2]}') == (TP("a", 2), TP("b", 0), TP("b", 1))
+    assert p.assign('{"a": [2147483647]}') == (TP("a", 2**31 - 1),)
 
 
 @pytest.mark.parametrize(
