@@ -69,7 +69,9 @@ def _look(
     learned = Learned(first_room=2 * _ALL_BYTES, by_topic=topics)
     fetcher = Fetcher(cluster, isolation_level=isolation_level, headers_only=True, learned=learned)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
-    return {
+    # Nothing comes of offsets that have no records, because of compaction.
+    nothing = {tp: Sample(offset=offset, until=offset + 1, bytes_per_offset=0.0) for tp, offset in at.items()}
+    return nothing | {
         part.partition: sample(at[part.partition], list(scan(part.buffer, whole=False)))
         for part in fetcher.fetch(wanted)
     }

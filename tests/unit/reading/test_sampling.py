@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.reading import sampling
 from spark_kafka_eos.reading.sampling import ends_by_weight
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import scan
@@ -76,6 +78,22 @@ def test_partitions_of_different_records_advance_alike():
     ends, _ = weigh(1_000_000, small, large)
     assert abs(ends[A] - ends[B]) <= 1
     assert 0.9e6 < small.weight(ends[A]) + large.weight(ends[B]) <= 1e6
+
+
+def test_a_range_of_which_compaction_left_nothing_weighs_nothing(monkeypatch):
+    """A fetch returns nothing of a range if the log goes on behind it."""
+
+    class Compacted(Fetcher):
+        def fetch(self, ranges):
+            return (part for part in super().fetch(ranges) if part.partition != B)
+
+    monkeypatch.setattr(sampling, "Fetcher", Compacted)
+    assert weigh(1_200, Log(100, 100), Log(100))[0] == {A: 10, B: 10}
+    kafka = KafkaModel(2, {"t": 2}, nodes=1)
+    for tp in (A, B):
+        kafka.partitions[tp].append_plain((None,) * 10, batch=Log(100).batches[0])
+    ranges = [OffsetRange(partition=tp, start=0, end=10) for tp in (A, B)]
+    assert sampling.bytes_per_offset(kafka.cluster(), ranges, "read_committed")[B] == 0
 
 
 def test_nothing_to_read_asks_nothing():
