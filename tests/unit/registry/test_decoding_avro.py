@@ -144,6 +144,24 @@ def test_named_types_of_other_subjects_are_found(server, client):
     assert found.values.to_pylist() == [{"price": {"cents": 5}}]
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_milliseconds_are_read_as_far_as_sparks_microseconds_go(sign):
+    kind = parse('{"type": "long", "logicalType": "timestamp-millis"}')
+    last = 2**63 // 1000 - 1
+    rows = rows_of(pa.array([varint(sign * last), varint(sign * (last + 1))]))
+    column = reader(kind, kind)(rows)
+    rows.finish()
+    assert column[0].value == sign * last * 1000
+    assert (rows.faults.of(0), rows.faults.of(1)) == (None, Cause.OUT_OF_RANGE)
+
+
+def varint(number):
+    """A number as Avro has it."""
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, "long", number)
+    return written.getvalue()
+
+
 def test_more_bytes_of_a_decimal_than_it_needs_may_only_repeat_its_sign():
     kind = parse('{"type": "bytes", "logicalType": "decimal", "precision": 38}')
     numbers = [bytes(16) + b"\x07", b"\xff" * 16 + b"\xf9", b"\x01" + bytes(16), bytes(17) + b"\x05", b"\x09"]
