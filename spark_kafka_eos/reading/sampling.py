@@ -65,7 +65,8 @@ def _look(
     each = max(_FEWEST_BYTES, min(_BYTES, _ALL_BYTES // len(at)))
     # All come at once. Of record batches that are larger than `each`, a broker returns one whole and no part of others
     # (KIP-74), so these are asked for again with more.
-    topics = dict.fromkeys((tp.topic for tp in at), Estimate(bytes_per_offset=0.0, batch_bytes=each))
+    batch = each * 32 // 33  # with the surplus of `Estimate.asked_for`, that is `each`
+    topics = dict.fromkeys((tp.topic for tp in at), Estimate(bytes_per_offset=0.0, batch_bytes=batch))
     learned = Learned(first_room=2 * _ALL_BYTES, by_topic=topics)
     fetcher = Fetcher(cluster, isolation_level=isolation_level, headers_only=True, learned=learned)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]

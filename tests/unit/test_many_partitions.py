@@ -186,7 +186,7 @@ def test_record_batches_that_are_larger_than_expected_do_not_come_one_by_one():
     grown(kafka, size=200_000, records=1)
     parts = list(Fetcher(kafka.cluster()).fetch(ranges_of(kafka)))
     assert {part.partition for part in parts} == set(kafka.partitions)
-    assert len(kafka.sent("Fetch")) <= 3
+    assert len(kafka.sent("Fetch")) <= 4, "a broker's first request is small, and each has four times the room"
 
 
 def test_a_task_looks_up_its_topics_together():
