@@ -21,6 +21,7 @@ from lab.bench.steady import LOADS, Load, each_setting, first_batches, steady
 from lab.bench.steady_figures import FIRST_BATCH, SETTINGS, STEADY, Way
 from lab.bench.store import Measured
 from lab.bench.targets import MEMORY, SHAPES
+from lab.bench.transform import transform
 from lab.bench.transport import transport
 from lab.bench.watched import cost_of_looking
 
@@ -59,8 +60,8 @@ class Size:
 Run = Callable[[Lab, SparkSession, Size], Iterator[tuple[str, Measured]]]
 
 
-# Sections of PERFORMANCE.md that are not in the table of targets.
-SWEEPS = ("codec-old", "watched", "checkpoint", "overhead", "isolation", "eos", "scale")
+# What is not in the table of targets.
+SWEEPS = ("codec-old", "transform", "watched", "checkpoint", "overhead", "isolation", "eos", "scale")
 
 
 def measurements() -> Mapping[str, Run]:
@@ -101,6 +102,10 @@ def measurements() -> Mapping[str, Run]:
     runs |= {f"shape-{key}": _shape(key) for key in SHAPES}
     return runs | {
         "registry": _registry,
+        "transform": _one(
+            "transform",
+            lambda lab, spark, size: transform(lab, spark, records=size.records // 2, runs=size.runs),
+        ),
         "overhead": _overhead,
         "isolation": _isolation,
         "eos": _eos,
@@ -125,7 +130,7 @@ def _first_batches(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str,
 
 
 def _settings(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
-    load = replace(size.load("100k"), batches=3)  # there are 17 sides
+    load = replace(size.load("100k"), batches=3)  # there are 19 sides
     yield each_setting(lab, Way.SINK, load, rounds=size.runs)
 
 

@@ -124,7 +124,7 @@ def settings(
     output: Output = None,
     plot: Plot = None,
 ) -> None:
-    """Measure what each setting of conf/ brings alone, in steady state; needs about 8 GB of memory."""
+    """Measure what each setting of conf/ brings alone, in steady state; needs about 9 GB of memory."""
     wanted = parse_ways(ways)
 
     def run(lab: Lab) -> dict[str, Comparison]:
