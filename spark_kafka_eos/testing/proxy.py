@@ -200,7 +200,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         if self._upstream is not None:
-            for broker in self._metadata(self._upstream).brokers:
+            for broker in sorted(self._metadata(self._upstream).brokers, key=lambda broker: broker.node_id):
                 self._address(broker.node_id, broker.host, broker.port)
         return self
 
@@ -211,7 +211,7 @@ class Proxy:
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of the listeners, for `bootstrap.servers`."""
+        """`host:port` of the listeners, for `bootstrap.servers`: the brokers' in the order of their ids."""
         with self._lock:
             return ",".join(f"{_LOOPBACK}:{listener.port}" for listener in self._listeners.values())
 

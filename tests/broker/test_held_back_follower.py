@@ -66,13 +66,17 @@ class Replicated:
         await_stable(self.kafka.bootstrap, self.at.topic)
 
     def kill(self):
-        """Kill the follower; when it is started again, the leader gives it a step at a time."""
+        """Kill the follower; when it is started again, the leader gives it a step at a time.
+
+        It is out of sync by then: one that is back sooner fetches before the leader hears of that, at full speed.
+        """
         self._limit("1", AlterConfigOpType.SET)
         self.kafka.kill(self.follower)
+        self._await(lambda: not self._is_in_sync(), "the killed follower stays in sync")
 
     def start(self):
         self.kafka.start(self.follower)
-        assert self.follower not in self._described().isrs
+        assert not self._is_in_sync()
 
     def replace_disk(self):
         """Let the follower come back without the partition."""
@@ -82,10 +86,7 @@ class Replicated:
 
     def let_go(self):
         self._limit("", AlterConfigOpType.DELETE)
-        deadline = time.monotonic() + 120
-        while self.follower not in self._described().isrs:
-            assert time.monotonic() < deadline, "the follower does not come back into sync"
-            time.sleep(0.1)
+        self._await(self._is_in_sync, "the follower does not come back into sync")
 
     def is_behind(self):
         """Whether the follower has fewer bytes of the log than the leader."""
@@ -98,6 +99,15 @@ class Replicated:
 
     def _folder(self, node):
         return self.kafka.directory / f"node-{node}" / "data" / f"{self.at.topic}-0"
+
+    def _is_in_sync(self):
+        return self.follower in self._described().isrs
+
+    def _await(self, condition, otherwise):
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < deadline, otherwise
+            time.sleep(0.1)
 
     def _described(self):
         return self.admin.list_topics(self.at.topic, timeout=20).topics[self.at.topic].partitions[0]
@@ -157,12 +167,12 @@ def replicated(three):
 @pytest.fixture
 def read(replicated, options):
     """`read(answers, start=0)`: the values from the offset `start` up to the high watermark, in steps, by a reader in
-    the follower's rack."""
+    the follower's rack, which has no connection to the follower until the leader names it."""
 
     def read(answers, start=0):
         with (
             Proxy(replicated.kafka.bootstrap, watch=answers) as proxy,
-            Cluster(options(proxy.bootstrap, request_timeout_ms=120_000)) as cluster,
+            Cluster(options(proxy.bootstrap.split(",")[replicated.leader - 1], request_timeout_ms=120_000)) as cluster,
         ):
             (end,) = latest(cluster, [replicated.at]).values()
             fetcher = Fetcher(cluster, max_partition_fetch_bytes=STEP, rack=f"rack-{replicated.follower}")
