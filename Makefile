@@ -67,8 +67,8 @@ lab: $(READY) ## List the laboratory's commands: simulation, soak, fuzzing, …;
 	$(BIN)/python -m lab $(or $(RUN),--help)
 
 .PHONY: bench
-bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own connector: most of an hour
-	$(BIN)/python -m lab bench all --output docs/performance --into PERFORMANCE.md
+bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own connector, for up to an hour; goes on if run again
+	$(BIN)/python -m lab bench all --sweeps --minutes 50 --output docs/performance --into PERFORMANCE.md --into docs/scaling.md
 
 .PHONY: check
 check: $(READY) prose docs ## Check format, lint, types, the layers' import contracts, spelling and the site's links

@@ -18,7 +18,9 @@ frozen value; commands/bench.py prints, plots and stores it.
     request_metrics.py  what EOSPerformance prints with --print-metrics
     scale.py        costs by number of partitions, topics and append tasks; large_cluster.py is its broker in memory
     targets.py      the table of targets; pure
-    campaign.py     runs all measurements of the table
+    campaign.py     runs all measurements of the table; progress.py says which are finished
+    job_time.py     how long a job takes, calculated from steady state and first batches; pure
+    picture.py      the picture of README.md
     plots.py  show.py  store.py   PNG; tables on a terminal and in Markdown; JSON
 
 To be fair, all sides run in turn, in one session, on one broker, with the same Spark settings and checkpoint manager,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from lab.bench.checkpoint import checkpoint
 from lab.bench.eos_runs import both_protocols, compare_registration
 from lab.bench.inputs import Shape
 from lab.bench.isolation import isolation
-from lab.bench.lab import Lab, temporary_directory
+from lab.bench.lab import LAUNCHED, PLAIN, Lab, temporary_directory
 from lab.bench.latency import latency
 from lab.bench.memory import long_stream, memory, mixed
 from lab.bench.overhead import overhead
@@ -125,8 +126,9 @@ def _steady(name: str) -> Run:
 
 
 def _first_batches(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
-    # The others' first batches are measured in warm sessions, with steady state: each run here starts a session.
-    yield first_batches(lab, Way.SINK, size.load("100k"), rounds=size.runs)
+    # Each run starts a session. First batches in a warm one are measured with steady state.
+    for way, settings in itertools.product((Way.SINK, Way.FOREACH_BATCH, Way.ARROW), (PLAIN, LAUNCHED)):
+        yield first_batches(lab, way, size.load("1k"), rounds=size.runs, settings=settings)
 
 
 def _settings(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:

@@ -51,8 +51,9 @@ def ratios(title: str, by_kind: Mapping[str, Mapping[str, float]], path: Path) -
     figure.savefig(path, dpi=120)
 
 
-def new_figure(width: float = 8, height: float = 4.5, panels: int = 1) -> tuple[Any, Any]:
-    """An empty figure with this size in inches, and its axes; those of several panels side by side are an array.
+def new_figure(width: float = 8, height: float = 4.5, panels: int = 1, *, sharey: bool = True) -> tuple[Any, Any]:
+    """An empty figure with this size in inches, and its axes; those of several panels side by side are an array, and
+    share their y axis unless `sharey` is false.
 
     Raises ToolFailed without matplotlib.
     """
@@ -61,7 +62,7 @@ def new_figure(width: float = 8, height: float = 4.5, panels: int = 1) -> tuple[
     except ImportError:
         raise ToolFailed("matplotlib is not installed", action="Run: pip install matplotlib") from None
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(1, panels, sharey=True)
+    return figure, figure.subplots(1, panels, sharey=sharey)
 
 
 def _bars(axes: Any, measured: Comparison) -> None:

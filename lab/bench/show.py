@@ -13,6 +13,7 @@ from rich.table import Table
 
 from lab.bench.alternating import Show
 from lab.bench.figures import Comparison, Point, Sweep
+from lab.bench.job_time import job_times
 from lab.bench.machine import Machine
 from lab.bench.steady_figures import Grid, grids
 from lab.bench.targets import TargetRow
@@ -159,7 +160,8 @@ def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Mach
 
 def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
     """The page with the tables of steady state for which it has markers. The load is the highest of a table's files."""
-    for shown in grids({name: measured for name, (measured, _) in stored.items()}):
+    results = {name: measured for name, (measured, _) in stored.items()}
+    for shown in (*grids(results), *filter(None, [job_times(results)])):
         if has(page, shown.name):
             machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{shown.files}-")]
             machine = max(machines, key=lambda machine: machine.load)

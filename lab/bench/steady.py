@@ -42,7 +42,7 @@ from lab.bench.lab import (
 from lab.bench.sides import BUILT_IN_FORMAT, FETCH_WAIT, OUR_FORMAT, columns_of
 from lab.bench.steady_figures import (
     BUILT_IN,
-    FIRST_BATCH,
+    LAUNCHED_PYTHON,
     OURS,
     OURS_SCHEMA,
     PLAIN_SETTINGS,
@@ -53,6 +53,7 @@ from lab.bench.steady_figures import (
     Used,
     Way,
     counted,
+    first_batch_name,
     setting_side,
     trigger_seconds,
 )
@@ -180,9 +181,10 @@ def first_batches(
 
     sides = [side_of(lab, name, way, load, fresh, ours=name == OURS) for name in (OURS, BUILT_IN)]
     series = alternate(sides, records=load.rows, runs=rounds, warm_up=0, show=lab.show)
-    words = "kafka-eos-python" if settings.launched else "plain settings"
+    words = LAUNCHED_PYTHON if settings.launched else PLAIN_SETTINGS
     title = f"{way.words}, first batch of a fresh session, {words}: {load.rows:,} records of {load.records.values}"
-    return f"{FIRST_BATCH}-{way}", Comparison(title=title, series=series, settings=_described(way, load))
+    name = first_batch_name(way, launched=settings.launched)
+    return name, Comparison(title=title, series=series, settings=_described(way, load) | {"python": words})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ OURS, OURS_SCHEMA, BUILT_IN = "kafka-eos", "kafka-eos, schema(…)", "built-in"
 STEADY, FIRST_BATCH, SETTINGS = "steady", "first-batch", "settings"
 _CPU = "steady-cpu"
 TABLES = (STEADY, _CPU, FIRST_BATCH, SETTINGS)  # the names of their markers in a page
-PLAIN_SETTINGS = "plain settings"
+PLAIN_SETTINGS, LAUNCHED_PYTHON = "plain settings", "kafka-eos-python"
 
 
 class Way(StrEnum):
@@ -219,6 +219,11 @@ def _cpu_of(measured: Comparison, name: str) -> tuple[int, float]:
     return measured.settings["rows"], median(measured.settings["cpu_seconds"][name])
 
 
+def first_batch_name(way: Way, *, launched: bool = False) -> str:
+    """The name of the file with a fresh session's first batches; `launched`: whose Python is `kafka-eos-python`."""
+    return f"{FIRST_BATCH}-launched-{way}" if launched else f"{FIRST_BATCH}-{way}"
+
+
 def warm_first_batch(steady: Comparison, name: str) -> float:
     """The seconds from start() to the end of batch 0 of queries of a session that has run others."""
     return float(median(steady.settings["first_batch_seconds"][name]))
@@ -228,9 +233,10 @@ def _first_batches(first: Sequence[Comparison], steady: Sequence[Comparison]) ->
     """`first`: of fresh sessions. The warm ones are the queries of `steady` with as many rows."""
     rows = []
     for measured in first:
-        cells = [Way(measured.settings["way"]).words]
+        cells = [f"{described(measured)}, {measured.settings['python']}"]
         cells += [f"{measured.named(name).median:.1f}" for name in (BUILT_IN, OURS)]
-        warm = [each for each in steady if _order(each) == _order(measured)]
+        plain = measured.settings["python"] == PLAIN_SETTINGS  # as all of steady state
+        warm = [each for each in steady if plain and _order(each) == _order(measured)]
         cells += [f"{warm_first_batch(warm[0], name):.1f}" if warm else "" for name in (BUILT_IN, OURS)]
         rows.append(tuple(cells))
     places = ("a fresh session's first query", "a warm session's query")

@@ -9,12 +9,12 @@ from lab.bench import codec, registry, sides
 from lab.bench.figures import Comparison, Sweep, growth
 from lab.bench.steady_figures import (
     BUILT_IN,
-    FIRST_BATCH,
     OURS,
     OURS_SCHEMA,
     STEADY,
     Way,
     described,
+    first_batch_name,
     paired,
     warm_first_batch,
 )
@@ -30,15 +30,18 @@ SHAPES = {
     "200-topics": "200 topics",
     "1-record-batches": "1 record per record batch",
 }
-# Of steady state, by load: the least ratio of source to noop and of copies, each without schema(…) and perhaps with it.
-_STEADY_LEAST: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "1k": ((1,), (1,)),
-    "100k": ((1.5, 1.7), (1.4, 1.5)),
-    "500k": ((2.2, 2.6), (1.7, 2.0)),
-    "1kb": ((1.5,), (1.5,)),
-    "10kb": ((1.2,), (1.2,)),
+# Of steady state, by load: the least ratio of source to noop and of copies, each without schema(…) and perhaps with it,
+# and of arrow_stream, which reads only two columns in any case.
+_STEADY_LEAST: Mapping[str, tuple[tuple[float, ...], tuple[float, ...], float]] = {
+    "1k": ((1,), (1,), 1),
+    "100k": ((1.5, 1.7), (1.4, 1.5), 2),
+    "500k": ((2.2, 2.6), (1.7, 2.0), 3),
+    "mixed": ((1.5,), (1.5,), 3),
+    "1kb": ((1.5,), (1.5,), 1.5),
+    "10kb": ((1.2,), (1.5,), 1.5),
 }
-_FIRST_BATCH_SECONDS = 0.6  # that ours may take longer
+_FIRST_BATCH_SECONDS = 0.6  # that ours may take longer, with what we recommend
+_PLAIN_FIRST_BATCH_SECONDS = 3.0  # with nothing set
 # The results of bench memory, by their key in the table: whose memory it is.
 MEMORY = {
     "memory": "the largest Python worker",
@@ -109,12 +112,12 @@ def _faster(
 
 
 def _steady(results: Results) -> Iterator[TargetRow]:
-    for key, (source, copy) in _STEADY_LEAST.items():
+    for key, (source, copy, arrow) in _STEADY_LEAST.items():
         for way in Way:
             measured = results.get(f"{STEADY}-{key}-{way}")
             if not isinstance(measured, Comparison):
                 continue
-            least = {Way.NOOP: source, Way.ARROW: copy[-1:]}.get(way, copy)  # an Arrow copy has only two columns
+            least = {Way.NOOP: source, Way.ARROW: (arrow,)}.get(way, copy)
             theirs, sides = (
                 measured.named(BUILT_IN),
                 [measured.named(name) for name in (OURS, OURS_SCHEMA)[: len(least)]],
@@ -131,21 +134,25 @@ def _steady(results: Results) -> Iterator[TargetRow]:
 
 def _first_batches(results: Results) -> Iterator[TargetRow]:
     for way in Way:
-        fresh, steady = results.get(f"{FIRST_BATCH}-{way}"), results.get(f"{STEADY}-100k-{way}")
-        if isinstance(fresh, Comparison):
-            seconds = [fresh.named(name).median for name in (OURS, BUILT_IN)]
-            yield _first_batch(f"first batch of a fresh session: {way.words}", *seconds)
+        for launched, longer in ((False, _PLAIN_FIRST_BATCH_SECONDS), (True, _FIRST_BATCH_SECONDS)):
+            fresh = results.get(first_batch_name(way, launched=launched))
+            if isinstance(fresh, Comparison):
+                seconds = [fresh.named(name).median for name in (OURS, BUILT_IN)]
+                what = f"first batch of a fresh session, {fresh.settings['python']}: {described(fresh)}"
+                yield _first_batch(what, *seconds, longer=longer)
+        steady = results.get(f"{STEADY}-100k-{way}")
         if isinstance(steady, Comparison):
             seconds = [warm_first_batch(steady, name) for name in (OURS, BUILT_IN)]
-            yield _first_batch(f"first batch of a query in a warm session: {way.words}", *seconds)
+            what = f"first batch of a query in a warm session: {way.words}"
+            yield _first_batch(what, *seconds, longer=_FIRST_BATCH_SECONDS)
 
 
-def _first_batch(what: str, ours: float, theirs: float) -> TargetRow:
+def _first_batch(what: str, ours: float, theirs: float, *, longer: float) -> TargetRow:
     return TargetRow(
         what=what,
-        target=f"≤ built-in + {_FIRST_BATCH_SECONDS:g} s",
+        target=f"≤ built-in + {longer:g} s",
         measured=f"{ours:.2f} s against {theirs:.2f} s",
-        holds=ours <= theirs + _FIRST_BATCH_SECONDS,
+        holds=ours <= theirs + longer,
     )
 
 

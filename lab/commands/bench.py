@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from lab.bench.figures import Comparison
     from lab.bench.inputs import Shape
     from lab.bench.lab import Lab
+    from lab.bench.progress import Progress
     from lab.bench.store import Measured
 
 Into = Annotated[
-    Path | None, typer.Option(help="A page with markers for the table, such as PERFORMANCE.md.", exists=True)
+    list[Path] | None,
+    typer.Option(help="A page with markers for tables, such as PERFORMANCE.md; may be repeated.", exists=True),
 ]
 
 T = TypeVar("T")
+_ROOT = Path(__file__).parents[2]
 
 bench = typer.Typer(
     help="Measure the connector against others, in turn, on an embedded broker; print medians and ratios.",
@@ -593,10 +596,18 @@ def everything(
     seconds: Annotated[float, typer.Option(help="Duration of a run with small batches.", min=1)] = 8.0,
     batches: Annotated[int, typer.Option(help="Number of micro-batches in rows with many.", min=2)] = 20,
     megabytes: Megabytes = 64,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="After the first one, begin no measurement later than that; the next run goes on.", min=0),
+    ] = None,
     into: Into = None,
 ) -> None:
-    """Measure every row of the table of targets, and print the table; takes most of an hour."""
-    from lab.bench import campaign, plots, show, store
+    """Measure every row of the table of targets, and print the table; takes about an hour.
+
+    A run that was stopped goes on where it was, if machine, releases and code are the same. What --only names is
+    measured in any case.
+    """
+    from lab.bench import campaign, plots, progress, show, store
     from lab.bench.machine import machine
 
     known = campaign.measurements()
@@ -610,29 +621,64 @@ def everything(
     here, console = machine(), show.console()
     console.print(str(here))
 
-    failed: dict[str, Exception] = {}
+    def measure(name: str, lab: Lab, spark: SparkSession) -> None:
+        for key, measured in known[name](lab, spark, size):
+            store.write(output / f"{key}.json", measured, here)
+            plots.plot(measured, output / f"{key}.png")
+            console.print(show.measured(measured))
 
-    def run(lab: Lab, spark: SparkSession) -> None:
-        for number, name in enumerate(wanted, 1):
-            console.print(f"[bold]{number}/{len(wanted)} {name}[/]")
-            started = time.monotonic()
-            try:
-                for key, measured in known[name](lab, spark, size):
-                    store.write(output / f"{key}.json", measured, here)
-                    plots.plot(measured, output / f"{key}.png")
-                    console.print(show.measured(measured))
-            except Exception as error:  # noqa: BLE001 - continue with the other measurements
-                console.print_exception()
-                failed[name] = error
-            console.print(f"{name}: {time.monotonic() - started:.0f} s")
-
-    _on_broker_and_spark(run)
+    before = progress.Progress.of(output, here, progress.code_digest(_ROOT))
+    if only:
+        before = before.without(wanted)
+    elif before.finished:
+        console.print(f"{len(wanted) - len(before.left(wanted))} of {len(wanted)} were measured before, in {output}.")
+    after, failed = _go_on(before, wanted, measure, minutes=minutes, put_on_record=lambda each: each.write(output))
     targets(output, into)
-    if into is not None:
+    if into:
         tables(output, into)
     if failed:
         action = f"Fix the cause, then run these again with --only {','.join(failed)}."
         raise ToolFailed("; ".join(f"{name}: {error}" for name, error in failed.items()), action=action)
+    if left := after.left(wanted):
+        console.print(f"[bold]{len(left)} of {len(wanted)} are left: run the same command again.[/]")
+    elif not only:
+        progress.forget(output)
+
+
+def _go_on(
+    before: Progress,
+    wanted: Sequence[str],
+    measure: Callable[[str, Lab, SparkSession], None],
+    *,
+    minutes: float | None,
+    put_on_record: Callable[[Progress], None],
+) -> tuple[Progress, Mapping[str, Exception]]:
+    """Measure what is left, and begin nothing after so many minutes; what is finished then, and what failed."""
+    from lab.bench import show
+
+    left, failed, console, begun = before.left(wanted), dict[str, Exception](), show.console(), time.monotonic()
+    finished = before
+
+    def run(lab: Lab, spark: SparkSession) -> None:
+        nonlocal finished
+        for number, name in enumerate(left, 1):
+            started = time.monotonic()
+            if number > 1 and minutes is not None and started - begun >= 60 * minutes:
+                return
+            console.print(f"[bold]{number}/{len(left)} {name}[/]")
+            try:
+                measure(name, lab, spark)
+            except Exception as error:  # noqa: BLE001 - continue with the other measurements
+                console.print_exception()
+                failed[name] = error
+            else:
+                finished = finished.with_finished(name, time.monotonic() - started)
+                put_on_record(finished)
+            console.print(f"{name}: {time.monotonic() - started:.0f} s")
+
+    if left:
+        _on_broker_and_spark(run)
+    return finished, failed
 
 
 @bench.command()
@@ -649,8 +695,9 @@ def targets(
     rows = table({key: measured for key, (measured, _) in stored.items()})
     text = show.markdown(rows, next(iter(stored.values()))[1])
     (directory / "targets.md").write_text(text)
-    if into is not None:
-        into.write_text(show.insert(into.read_text(), "targets", text))
+    for page in into or ():
+        if show.has(before := page.read_text(), "targets"):
+            page.write_text(show.insert(before, "targets", text))
     if ratios := shape_ratios({key: measured for key, (measured, _) in stored.items()}):
         plots.ratios("records/s, times the built-in connector's", ratios, directory / "shapes.png")
     if ratios := steady_figures.ratios({key: measured for key, (measured, _) in stored.items()}):
@@ -662,17 +709,20 @@ def targets(
 @bench.command()
 def tables(
     directory: Annotated[Path, typer.Argument(help="Directory with JSON files.", exists=True)],
-    into: Annotated[Path, typer.Option(help="A page with markers named as the files, such as PERFORMANCE.md.")],
+    into: Annotated[list[Path], typer.Option(help="A page with markers for tables; may be repeated.", exists=True)],
 ) -> None:
-    """Write the tables of steady state and of sweeps (overhead, isolation, eos) into a page; plot the sweeps again."""
-    from lab.bench import plots, show, store
+    """Write the tables of steady state, of sweeps and of job times into pages; draw the plots again."""
+    from lab.bench import picture, plots, show, store
 
-    page = into.read_text()
     stored = {path.stem: store.read(path) for path in sorted(directory.glob("*.json"))}
-    into.write_text(show.insert_grids(show.insert_sweeps(page, stored), stored))
-    for name in filter(lambda name: show.has(page, name), stored):
-        plots.plot(stored[name][0], directory / f"{name}.png")
-        print(directory / f"{name}.png")
+    for path in into:
+        page = path.read_text()
+        path.write_text(show.insert_grids(show.insert_sweeps(page, stored), stored))
+        for name in filter(lambda name: show.has(page, name), stored):
+            plots.plot(stored[name][0], directory / f"{name}.png")
+            print(directory / f"{name}.png")
+    if shown := picture.panels({name: measured for name, (measured, _) in stored.items()}):
+        print(*picture.draw(shown, directory), sep="\n")
 
 
 def parse_against(text: str) -> frozenset[Against]:
