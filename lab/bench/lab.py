@@ -50,14 +50,15 @@ NUMPY_THREADS = "OPENBLAS_NUM_THREADS"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a session has beyond Spark's defaults: Spark's settings, variables of the environment in which its JVM
-    starts, whether PySpark is unpacked, so that Python finds bytecode for it, and whether Spark starts Python by
-    `kafka-eos-python`.
+    starts, whether PySpark is unpacked, so that Python finds bytecode for it, whether Spark starts Python by
+    `kafka-eos-python`, and where its tasks run.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     unpacked: bool = False
     launched: bool = False
+    master: str = "local[2]"
 
 
 PLAIN = Settings()
@@ -171,7 +172,7 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def session(settings: Settings = RECOMMENDED) -> Iterator[SparkSession]:
-    """A session on local[2] with both connectors and Spark's Avro. Settings that a JVM reads when it starts have an
+    """A session, by default on local[2], with both connectors and Spark's Avro. Settings that a JVM reads when it starts have an
     effect only on the first session of a process.
     """
     python = beside(sys.executable) if settings.launched else sys.executable
@@ -184,17 +185,17 @@ def session(settings: Settings = RECOMMENDED) -> Iterator[SparkSession]:
             home, bytecode = spark_home(folder / "spark"), folder / "bytecode"
             environment |= {"SPARK_HOME": str(home), "PYTHONPYCACHEPREFIX": str(bytecode)}
         with mock.patch.dict(os.environ, environment, clear=True):
-            spark = _session(settings.conf)
+            spark = _session(settings.master, settings.conf)
             try:
                 yield spark
             finally:
                 spark.stop()
 
 
-def _session(conf: Mapping[str, str]) -> SparkSession:
+def _session(master: str, conf: Mapping[str, str]) -> SparkSession:
     connector = jars.built_in_connector(pyspark.__version__)
     session: SparkSession = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .appName("kafka-eos bench")
         .config("spark.jars", ",".join(map(str, [*jars.files(connector), *jars.files(jars.avro())])))
         .config("spark.ui.enabled", "false")

@@ -107,6 +107,7 @@ EACH_SETTING: Mapping[str, Settings] = {
         conf={"spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true"}
     ),
     "all of conf/ that is on": RECOMMENDED,
+    "executors of their own": Settings(master="local-cluster[2,1,1024]"),
 }
 _SCHEMA = "schema(…)"
 
