@@ -172,8 +172,8 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def session(settings: Settings = RECOMMENDED) -> Iterator[SparkSession]:
-    """A session, by default on local[2], with both connectors and Spark's Avro. Settings that a JVM reads when it starts have an
-    effect only on the first session of a process.
+    """A session with both connectors and Spark's Avro. Settings that a JVM reads when it starts have an effect only on
+    the first session of a process.
     """
     python = beside(sys.executable) if settings.launched else sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
