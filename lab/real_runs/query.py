@@ -152,13 +152,13 @@ class Query:
         ours, theirs = processes.Pipe()
         process = processes.Process(target=self.main, args=(job, theirs), daemon=True)
         run = Run(name=job.name, fault=fault, checkpoint=self._checkpoint, process=process, pipe=ours)
-        self._runs[run.name] = run
-        self._alive.add(run.name)
-        self.witness.drivers.add(run.name)
         if fault is not None:
             self.met[fault.kind] += 1
             if (rule := fault.rule(job.name)) is not None:
                 run.rule = self.proxy.add(rule)
+        self._runs[run.name] = run
+        self._alive.add(run.name)
+        self.witness.drivers.add(run.name)
         process.start()
         theirs.close()
         threading.Thread(target=self._serve, args=(run,), name=run.name, daemon=True).start()

@@ -52,6 +52,7 @@ _PER_ITEM = {
     "Metadata": (0, "topics", "topics", ("name", "topic_id")),
     "FindCoordinator": (4, "coordinator_keys", "coordinators", ("key",)),
     "OffsetFetch": (8, "groups", "groups", ("group_id",)),
+    "DescribeTransactions": (0, "transactional_ids", "transaction_states", ("transactional_id",)),
 }
 
 

@@ -107,7 +107,7 @@ def answered(request, version, code=51):
     """The decoded answer of an error to a request."""
     api = request.name.removesuffix("Request")
     answer = error_response(header(api, version), frame_of(request, version), code)
-    module = next(m for m in (producer, consumer, metadata) if hasattr(m, f"{api}Response"))
+    module = next(m for m in (producer, consumer, metadata, admin) if hasattr(m, f"{api}Response"))
     response = getattr(module, f"{api}Response").decode(answer, version=version, header=True)
     assert response.header.correlation_id == 7
     return response
@@ -196,6 +196,12 @@ def test_a_coordinator_asked_for_is_not_found():
     assert answered(metadata.FindCoordinatorRequest(key="t", key_type=1), 3, 15).error_code == 15
     several = metadata.FindCoordinatorRequest(key_type=1, coordinator_keys=["t", "u"])
     assert [(c.key, c.error_code) for c in answered(several, 4, 15).coordinators] == [("t", 15), ("u", 15)]
+
+
+def test_transactions_asked_for_fail_each():
+    request = admin.DescribeTransactionsRequest(transactional_ids=["t", "u"])
+    states = answered(request, 0, 14).transaction_states
+    assert [(state.transactional_id, state.error_code) for state in states] == [("t", 14), ("u", 14)]
 
 
 def test_metadata_fails_for_each_topic():

@@ -9,6 +9,7 @@ import pytest
 from lab.real_runs.faults import KINDS, draw
 from lab.real_runs.record import kept_in
 from spark_kafka_eos.failpoints import POINTS
+from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.testing.proxy_rules import parse_rule
 
 
@@ -28,6 +29,14 @@ def test_each_fault_is_at_a_failpoint_at_a_request_or_at_a_time(drawn):
         assert fault.point in ("", *POINTS)
         if rule is not None:
             assert parse_rule(rule).client == "driver-1"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_proxy_takes_each_rule(version):
+    rules = [draw(random.Random(seed), version).rule("driver-1") for seed in range(1_000)]
+    with Proxy() as proxy:
+        for rule in filter(None, rules):
+            proxy.add(rule)
 
 
 def test_only_tv1_adds_partitions_to_a_transaction():
