@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,8 @@ import pytest
 
 from spark_kafka_eos.testing.driver import Driver, Kill, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.proxy import Passed, Proxy, Watcher
+from spark_kafka_eos.testing.proxy_frames import message_class
 from spark_kafka_eos.testing.redone import redone
 from tests import held
 from tests.hadoop import HadoopCluster
@@ -35,6 +38,7 @@ COPY, JOB = ROOT / "tests" / "spark" / "jobs" / "copy_records.py", ROOT / "jobs"
 WAYS = ("sink", "driver", "executors")
 Mode = Literal["client", "cluster"]
 _WAIT_S = 400
+INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = 47, 90
 _SMALL = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -145,13 +149,38 @@ def jobs(hadoop: HadoopCluster, archive: str, packed: Path, site: Path) -> Submi
 class Copy:
     """One query, whose checkpoint and staged blocks are in HDFS."""
 
-    def __init__(self, jobs: Submitted, kafka: EmbeddedKafka, topics: tuple[str, str], way: str) -> None:
+    def __init__(self, jobs: Submitted, kafka: EmbeddedKafka | Proxy, topics: tuple[str, str], way: str) -> None:
         self.jobs, self._kafka, self._topics, self._way = jobs, kafka, topics, way
 
     def submit(self, name: str, mode: Mode, kill: Kill | None = None) -> Driver:
         checkpoint = f"{self.jobs.hadoop.hdfs}/checkpoints/{self._topics[1]}"
         given = [self._kafka.bootstrap, *self._topics, checkpoint, self._way, str(BATCH)]
         return self.jobs.submit(name, mode, COPY, *given, kill=kill)
+
+
+class Ends:
+    """The error codes with which brokers answered EndTxn, in their order."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+
+    def __call__(self, passed: Passed) -> Watcher | None:
+        return End(self, passed.request.version) if passed.request.api == "EndTxn" else None
+
+
+class End:
+    def __init__(self, ends: Ends, version: int) -> None:
+        self._ends, self._version = ends, version
+
+    def passes(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def responds(self, frame: bytes | bytearray) -> None:
+        answer = message_class("EndTxnResponse").decode(frame, version=self._version, header=True)
+        self._ends.codes.append(answer.error_code)
+
+    def received(self, *, own: bool) -> None:
+        pass
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -220,34 +249,28 @@ def test_a_first_attempt_that_comes_back_after_the_second_one_has_ended_is_fence
     for lost, and the second attempt writes that batch on the other node. Then the first one sends its commit.
     """
     name = f"late-{way}"
-    kill, reached = Kill(point="offsets committed", batch=1), jobs.reached(name)
-    with Copy(jobs, kafka, topics, way).submit(name, "cluster", kill) as driver:
+    kill, reached, ends = Kill(point="offsets committed", batch=1), jobs.reached(name), Ends()
+    with (
+        Proxy(kafka.bootstrap, watch=ends) as proxy,
+        Copy(jobs, proxy, topics, way).submit(name, "cluster", kill) as driver,
+    ):
         driver.wait_until(reached.exists, timeout=_WAIT_S)
         late = psutil.Process(int(reached.read_text()))
         resume = jobs.hadoop.freeze_node_of(late.pid)
         try:
             driver.wait(timeout=_WAIT_S)
             assert exactly_once(kafka, topics[1])
+            of_both = list(ends.codes)
             held.release(reached.parent)
-            await_that(lambda: has_told_its_jvm(late, kafka), "the first attempt has the answer to its commit")
+            await_that(lambda: len(ends.codes) > len(of_both), "the first attempt's commit is answered")
         finally:
             resume()
-        await_that(lambda: "ProducerFenced" in jobs.containers(name), "the first attempt says that it is fenced")
-    print(f"{name}: {re.findall('.*ProducerFenced.*', jobs.containers(name))[0]}")
+        await_that(lambda: not late.is_running(), "the first attempt ends")
+    print(f"{name}: the commits of two attempts were answered with {of_both}, the late one with {ends.codes[-1]}")
+    assert of_both == [0, 0]
+    assert set(ends.codes[2:]) <= {INVALID_PRODUCER_EPOCH, PRODUCER_FENCED}
     assert jobs.attempts(name) == 2
     assert exactly_once(kafka, topics[1])
-
-
-def has_told_its_jvm(process: psutil.Process, kafka: EmbeddedKafka) -> bool:
-    """Whether a suspended JVM has something to read from this process: it does not, and so the kernel keeps it."""
-    broker = int(kafka.bootstrap.rpartition(":")[2])
-    sent = {(to.raddr.port, to.laddr.port) for to in process.net_connections("tcp") if to.raddr}
-    waiting = set()
-    for line in (line for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().splitlines()[1:]):
-        _, local, remote, _, queues, *_ = line.split()
-        if int(queues.partition(":")[2], 16):
-            waiting.add((int(local.rpartition(":")[2], 16), int(remote.rpartition(":")[2], 16)))
-    return any(port != broker for port, _ in sent & waiting)
 
 
 @pytest.mark.parametrize(("code", "attempts"), [(0, 1), (90, 2)])
