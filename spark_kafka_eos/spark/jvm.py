@@ -18,11 +18,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from py4j.java_gateway import is_instance_of
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent, StreamingQueryListener
 
@@ -34,6 +30,16 @@ from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.protocol.backoff import Budget
 from spark_kafka_eos.spark.checkpoint import ReadFile, keeps_state, micro_batch, starts_where_the_query_began
 from spark_kafka_eos.spark.worker import COLLECTOR
+
+try:
+    from py4j.java_gateway import is_instance_of
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark import SparkContext
+    from pyspark.java_gateway import ensure_callback_server_started
+except ImportError:  # the package pyspark-client: every session is one of Spark Connect
+    _ERRORS_OF_SPARK: tuple[type[Exception], ...] = (PySparkException,)
+else:
+    _ERRORS_OF_SPARK = (Py4JError, PySparkException)
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 _PROCESS = uuid.uuid4().hex
@@ -258,7 +264,7 @@ def cannot_run_again(error: Exception) -> bool:
 def comes_from_spark(error: BaseException | None) -> bool:
     """Whether a call of Spark raised `error` or one of the errors that led to it."""
     while error is not None:
-        if isinstance(error, (Py4JError, PySparkException)):
+        if isinstance(error, _ERRORS_OF_SPARK):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,3 +109,19 @@ def test_a_listener_gets_a_batch_whose_json_lacks_a_field_as_pyspark_reads_it(mo
     monkeypatch.setattr(QueryProgressEvent, "fromJObject", lambda _: read)
     QuickListener(heard.listener).onQueryProgress(heard.event)
     assert heard.events == [read]
+
+
+def test_everything_for_users_is_there_with_a_pyspark_that_only_has_spark_connect():
+    """As the package pyspark-client, which has neither py4j nor PySpark's core."""
+    program = (
+        "import sys\n"
+        "sys.modules |= {'py4j': None, 'pyspark.core': None}\n"
+        "import spark_kafka_eos\n"
+        "for name in spark_kafka_eos.__all__:\n"
+        "    getattr(spark_kafka_eos, name)\n"
+        "from spark_kafka_eos.spark.jvm import comes_from_spark\n"
+        "from pyspark.errors import PySparkException\n"
+        "assert comes_from_spark(PySparkException('stopped')) and not comes_from_spark(ValueError())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
