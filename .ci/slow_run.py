@@ -117,6 +117,7 @@ PARTS = {
         "tests/spark/test_tokens.py",
         "tests/unit/test_deployment_files.py",
     ],
+    "connect": ["tests/spark/test_connect_kills.py", "tests/spark/test_connect_limits.py"],
     "object-stores": ["tests/spark/test_object_stores.py"],
     "yarn": ["tests/spark/test_yarn.py"],
     "kerberos": ["tests/spark/test_kerberos.py"],

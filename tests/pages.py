@@ -108,6 +108,21 @@ def python_blocks(page: Path) -> list[str]:
     return _BLOCK.findall(page.read_text())
 
 
+def readmes_example(bootstrap: str, folder: str, source: str, target: str) -> str:
+    """The README's program for a broker, a folder and topics of a test's own; it has the query `query`."""
+    program = python_blocks(ROOT / "README.md")[0]
+    for shown, used in {
+        "localhost:9092": bootstrap,
+        "/tmp/": f"{folder}/",
+        'subscribe="orders"': f'subscribe="{source}"',
+        'topic="orders-paid"': f'topic="{target}"',
+        'id", "orders-paid"': f'id", "{target}"',
+    }.items():
+        assert shown in program, shown
+        program = program.replace(shown, used)
+    return program
+
+
 def compare(code: str) -> str:
     """The code with each shown value turned into a call of `check`."""
     return _SHOWN.sub(r"\g<indent>check(\g<expression>, \g<value>)", code)

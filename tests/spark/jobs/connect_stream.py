@@ -3,14 +3,12 @@ letters, and one for a copy of the README's orders by `arrow_stream`.
 
 Prints one line of JSON: each query's error, null without one. `driver` and `executors` are the append modes; `twice`
 calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
-query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example, with the
-only trigger that serverless compute has. `last_commit` is what the client's writer says of its batches, and `inside`
+query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example. `last_commit` is what the client's writer says of its batches, and `inside`
 what the server's says, which the function that it runs checks. `aside` makes dead letters of the even numbers.
 `schemas` is about values of a schema registry.
 """
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_kafka_eos import TransactionalWriter, arrow_stream, aside, from_confluent, to_confluent
 from spark_kafka_eos.testing.registry import schema_registry
-from tests.pages import ROOT
+from tests.pages import readmes_example
 
 bootstrap, topic, folder, orders, paid, dead, copied = sys.argv[1:]
 (Path(folder) / "in").mkdir()
@@ -109,19 +107,8 @@ for left in ("1", ".1.crc"):
     (Path(folder) / "counts" / "commits" / left).unlink()
 run("replay", counts, writer("counts"), "counts")
 
-example = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
-for shown, used in {
-    "localhost:9092": bootstrap,
-    "/tmp/": f"{folder}/",
-    'subscribe="orders"': f'subscribe="{orders}"',
-    'topic="orders-paid"': f'topic="{paid}"',
-    'id", "orders-paid"': f'id", "{paid}"',
-    ".start()": ".trigger(availableNow=True).start()",
-}.items():
-    assert shown in example
-    example = example.replace(shown, used)
 names: dict[str, Any] = {}
-exec(example, names)
+exec(readmes_example(bootstrap, folder, orders, paid), names)
 names["query"].awaitTermination()
 errors["readme"] = None if names["spark"] is spark and not hasattr(spark, "_jvm") else "not over Spark Connect"
 
