@@ -1,4 +1,4 @@
-"""A Spark Connect server in processes of its own, as a cluster has one, and its clients: programs that know its address."""
+"""A Spark Connect server in processes of its own, as a cluster has one, and its clients, which know its address."""
 
 from __future__ import annotations
 
@@ -22,22 +22,19 @@ class ConnectServer:
     `env` is for its Python workers, too. It is ready when it can be created. `port`: that of a server before it.
     """
 
-    def __init__(
-        self, log: Path, *, env: Mapping[str, str] = {}, conf: Mapping[str, str] = {}, port: int | None = None
-    ) -> None:
+    def __init__(self, log: Path, *, env: Mapping[str, str] | None = None, port: int | None = None) -> None:
         self.log, self.port = log, port or free_ports(1)[0]
         settings = {
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.connect.grpc.binding.port": str(self.port),
-            **conf,
         }
-        conf_arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         self.driver = Driver(
             Path("spark-internal"),
             [],
-            conf=["--class", _SERVER, "--master", "local[2]", *conf_arguments],
-            env=python_environment() | env,
+            conf=["--class", _SERVER, "--master", "local[2]", *conf],
+            env={**python_environment(), **(env or {})},
             log=log,
         )
         try:
@@ -57,12 +54,11 @@ class ConnectServer:
         *,
         log: Path,
         python: str | Path = sys.executable,
-        env: Mapping[str, str] = {},
         url: str | None = None,
     ) -> Driver:
         """A program that uses the server, as a process that can be killed alone; `SPARK_REMOTE` is the address."""
-        remote = {"SPARK_REMOTE": url or self.url}
-        return Driver(job, arguments, conf=[], submit=python, env=python_environment() | remote | env, log=log)
+        given = {**python_environment(), "SPARK_REMOTE": url or self.url}
+        return Driver(job, arguments, conf=[], submit=python, env=given, log=log)
 
     def __enter__(self) -> Self:
         return self

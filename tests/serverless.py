@@ -1,10 +1,10 @@
-"""Databricks' serverless compute as far as its documentation tells: a gRPC proxy before a Spark Connect server that refuses
-what serverless compute refuses. Clients, and the server's foreachBatch processes, reach the server through it only.
+"""Databricks' serverless compute as far as its documentation tells: a gRPC proxy before a Spark Connect server.
 
-What it refuses (limitations and properties of serverless compute, docs.databricks.com, read in November 2026): every
-trigger but `availableNow`; setting a property of Spark, except those that its pages name as an example of the few that can
-be set; `persist` and `cache`; global temporary views. What PySpark itself lacks without a JVM, such as `sparkContext`, need not be refused. Not known, and so
-not here: which processes reach which addresses, and which files they may write.
+Clients, and the server's foreachBatch processes, reach the server through it only. It refuses what serverless compute
+refuses (its limitations at docs.databricks.com, read in November 2026): every trigger but `availableNow`; setting a
+property of Spark, except those that its pages name as an example of the few that can be set; `persist` and `cache`;
+global temporary views. What PySpark itself lacks without a JVM, such as `sparkContext`, need not be refused. Not known,
+and so not here: which processes reach which addresses, and which files they may write.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ def refusal(method: str, request: bytes) -> str | None:
 
 
 class Serverless:
-    """The proxy before the Spark Connect server at `port`, which may start later. `refused` has what it refused."""
+    """The proxy before the Spark Connect server at `port`, which may start later."""
 
     def __init__(self, port: int) -> None:
         self.port = free_ports(1)[0]
-        self.refused: list[str] = []
         self._to = grpc.insecure_channel(f"127.0.0.1:{port}", options=_NO_LIMIT)
         self._server = grpc.server(ThreadPoolExecutor(32), options=_NO_LIMIT)
         self._server.add_generic_rpc_handlers((_Handlers(self),))
@@ -82,7 +81,7 @@ class Serverless:
         call = self._to.unary_unary(method)
 
         def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
-            self._refuse(method, request, context)
+            _refuse(method, request, context)
             try:
                 return bytes(call(request, metadata=context.invocation_metadata()))
             except grpc.RpcError as error:
@@ -95,7 +94,7 @@ class Serverless:
         call = self._to.unary_stream(method)
 
         def answer(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-            self._refuse(method, request, context)
+            _refuse(method, request, context)
             answers = call(request, metadata=context.invocation_metadata())
             context.add_callback(answers.cancel)
             try:
@@ -122,12 +121,6 @@ class Serverless:
         self._server.stop(0).wait()
         self._to.close()
 
-    def _refuse(self, method: str, request: bytes, context: grpc.ServicerContext) -> None:
-        why = refusal(method.rpartition("/")[2], request)
-        if why is not None:
-            self.refused.append(why)
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
-
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, proxy: Serverless) -> None:
@@ -147,3 +140,9 @@ def _pass_on(error: grpc.RpcError, context: grpc.ServicerContext) -> None:
     """The server's error, with the details from which PySpark makes its exception."""
     context.set_trailing_metadata(error.trailing_metadata() or ())
     context.abort(error.code(), error.details() or "")
+
+
+def _refuse(method: str, request: bytes, context: grpc.ServicerContext) -> None:
+    why = refusal(method.rpartition("/")[2], request)
+    if why is not None:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)

@@ -18,6 +18,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos.appending.report import CommitReport
@@ -110,15 +111,26 @@ class BatchTransaction:
 @contextmanager
 def _computed_once(frame: DataFrame) -> Iterator[None]:
     """Have Spark compute the rows once for all that is made of them, unless the user has seen to that."""
-    level = frame.storageLevel
-    if level.useMemory or level.useDisk:
+    if _is_persisted(frame):
         yield
         return
-    frame.persist()
+    try:
+        frame.persist()
+    except PySparkException as error:  # over Spark Connect only: a classic session persists when it computes the rows
+        raise ConfigurationError(
+            "participant",
+            f"a table can only take part if Spark persists the batch, and this Spark refuses to: {error}",
+            action="Use compute that has DataFrame.persist: on Databricks not serverless compute.",
+        ) from error
     try:
         yield
     finally:
         frame.unpersist()
+
+
+def _is_persisted(frame: DataFrame) -> bool:
+    level = frame.storageLevel
+    return level.useMemory or level.useDisk
 
 
 class TransactionalWriter:

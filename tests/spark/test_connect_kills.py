@@ -164,9 +164,9 @@ def test_a_client_whose_server_was_restarted_ends_with_sparks_error_for_it(copy)
     with query.server(HALF) as server:
         client = query.client(server)
         query.await_held(client)
-    with client, query.server(port=server.port, name="second"):
-        with pytest.raises(ToolFailed, match="ended with exit code 1\\b"):
-            client.wait(timeout=SECONDS)
+    ends = pytest.raises(ToolFailed, match="ended with exit code 1\\b")
+    with client, query.server(port=server.port, name="second"), ends:
+        client.wait(timeout=SECONDS)
     assert "[NO_ACTIVE_SESSION]" in query.log().read_text()
 
 
@@ -229,9 +229,8 @@ def test_a_second_client_with_another_checkpoint_is_refused_while_the_first_one_
     query = copy(way)
     with query.server(HALF) as server, query.client(server) as client:
         query.await_held(client)
-        with query.client(server, "second", checkpoint="other") as second:
-            with pytest.raises(ToolFailed) as refused:
-                second.wait(timeout=SECONDS)
+        with query.client(server, "second", checkpoint="other") as second, pytest.raises(ToolFailed) as refused:
+            second.wait(timeout=SECONDS)
         print(refused.value, query.log("second").read_text())
         held.release(query.held)
         client.wait(timeout=SECONDS)

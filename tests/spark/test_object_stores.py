@@ -179,17 +179,45 @@ def test_a_killed_driver_and_a_lost_checkpoint_leave_every_record_once(copy: Cop
     assert copy.staged == [], "a later batch removes what the killed driver left"
 
 
+SLOW, UNAVAILABLE, CUT = Faults(latency=0.3), Faults(unavailable_every=5), Faults(cut_every=7)
+
+
 @pytest.mark.parametrize(
-    "faults",
-    [Faults(latency=0.3), Faults(unavailable_every=5), Faults(cut_every=7)],
-    ids=["300 ms", "503", "cut connections"],
+    ("way", "faults"),
+    [
+        pytest.param("sink", SLOW, id="sink, 300 ms"),
+        pytest.param("sink", UNAVAILABLE, id="sink, 503"),
+        pytest.param("sink", CUT, id="sink, cut connections"),
+        pytest.param("driver", SLOW, id="foreachBatch, 300 ms"),
+        pytest.param("driver", UNAVAILABLE, id="foreachBatch, 503"),
+        pytest.param("driver", CUT, id="foreachBatch, cut connections"),
+        pytest.param("executors", UNAVAILABLE, id="executors, 503"),
+    ],
 )
-def test_a_store_that_is_slow_or_fails_now_and_then_only_delays_the_copy(copy: Copy, faults: Faults) -> None:
+def test_a_store_that_is_slow_or_fails_now_and_then_only_delays_the_copy(copy: Copy, way: str, faults: Faults) -> None:
     copy.proxy.faults = faults
-    copy.run("faulty", "sink")
+    copy.run("faulty", way)
     assert copy.exactly_once()
-    print(f"{faults}: {len(copy.proxy.requests)} requests, {dict(copy.proxy.made)}")
+    print(f"{way}, {faults}: {len(copy.proxy.requests)} requests, {dict(copy.proxy.made)}")
     assert faults.latency or sum(copy.proxy.made.values()) >= 10
+
+
+@pytest.mark.parametrize("faults", [SLOW, UNAVAILABLE], ids=["300 ms", "503"])
+@pytest.mark.parametrize(
+    ("way", "point"), [("driver", "half appended"), ("driver", "ended"), ("executors", "offsets committed")]
+)
+def test_foreach_batch_is_killed_while_the_store_is_slow_or_fails_now_and_then(
+    copy: Copy, way: str, point: str, faults: Faults
+) -> None:
+    copy.proxy.faults = faults
+    with copy.driver("killed", way, kill=Kill(point=point, batch=1)) as driver:
+        driver.wait_until(lambda: copy.reached("killed"), timeout=WAIT_S)
+        driver.kill()
+    assert len(copy.commits) == 1
+    copy.run("restarted", way)
+    assert copy.exactly_once()
+    assert len(copy.commits) == 2
+    assert faults.latency or copy.proxy.made
 
 
 @pytest.mark.parametrize(

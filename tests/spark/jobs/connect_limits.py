@@ -1,6 +1,6 @@
-"""What runs within the limits of serverless compute (tests/serverless.py), by PySpark's client for Spark Connect alone.
-`SPARK_REMOTE` is the server's address. Arguments: bootstrap, a folder, the topic of the README's orders, and one topic each
-for the README's example, the sink, foreachBatch, `arrow_stream`, a batch write, and a topic with a table.
+"""What runs within the limits of serverless compute (tests/serverless.py), by PySpark's client for Spark Connect.
+`SPARK_REMOTE` is the server's address. Arguments: bootstrap, a folder, the README orders' topic, and a topic for
+each of: the README's example, the sink, foreachBatch, `arrow_stream`, a batch write, a table that takes part.
 
 Prints one line of JSON: each query's error, null without one. `trigger` has none, `property` sets one of Spark,
 `context` asks for the SparkContext; `read` is the number of records that a batch read finds.
@@ -29,7 +29,7 @@ def note(name: str, does: Callable[[], object]) -> None:
     try:
         does()
         found[name] = None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the test looks at whatever it is
         found[name] = f"{type(error).__name__}: {error}"
 
 

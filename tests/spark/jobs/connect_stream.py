@@ -3,9 +3,9 @@ letters, and one for a copy of the README's orders by `arrow_stream`.
 
 Prints one line of JSON: each query's error, null without one. `driver` and `executors` are the append modes; `twice`
 calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
-query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example. `last_commit` is what the client's writer says of its batches, and `inside`
-what the server's says, which the function that it runs checks. `aside` makes dead letters of the even numbers.
-`schemas` is about values of a schema registry.
+query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example.
+`last_commit` is what the client's writer says of its batches, and `inside` what the server's says, which the function
+that it runs checks. `aside` makes dead letters of the even numbers. `schemas` is about values of a schema registry.
 """
 
 import json

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.participants.participant import Held
@@ -25,5 +28,19 @@ def test_a_list_of_participants_is_refused() -> None:
     with (
         pytest.raises(ConfigurationError, match="one table takes part"),
         writer.transaction(no_batch, 0, participant=several),
+    ):
+        pytest.fail("the block ran")
+
+
+def test_where_spark_persists_nothing_a_table_cannot_take_part() -> None:
+    def refuses() -> None:
+        raise PySparkException("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE")
+
+    options = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "topic": "out"}
+    batch: Any = SimpleNamespace(persist=refuses, storageLevel=StorageLevel.NONE, sparkSession=SimpleNamespace())
+    table: Any = Table()
+    with (
+        pytest.raises(ConfigurationError, match=r"'participant'.*refuses to: \[NOT_SUPPORTED.*Nothing was committed"),
+        TransactionalWriter(options).transaction(batch, 0, participant=table),
     ):
         pytest.fail("the block ran")
