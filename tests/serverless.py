@@ -3,8 +3,9 @@
 Clients, and the server's foreachBatch processes, reach the server through it only. It refuses what serverless compute
 refuses (its limitations at docs.databricks.com, read in November 2026): every trigger but `availableNow`; setting a
 property of Spark, except those that its pages name as an example of the few that can be set; `persist` and `cache`;
-global temporary views. What PySpark itself lacks without a JVM, such as `sparkContext`, need not be refused. Not known,
-and so not here: which processes reach which addresses, and which files they may write.
+global temporary views. What PySpark itself lacks without a JVM, such as `sparkContext`, need not be refused. No
+function of a query reaches the network (tests/no_network_in_functions). Not known, and so not here: which addresses
+data sources and foreachBatch reach, and which files they may write.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ PROPERTIES = frozenset(
         "spark.sql.session.timeZone",
     }
 )
+_LIMITS = Path(__file__).with_name("no_network_in_functions")
 _STREAMED_ANSWERS = ("ExecutePlan", "ReattachExecute")
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
@@ -69,11 +71,12 @@ class Serverless:
         return f"sc://127.0.0.1:{self.port}"
 
     def python(self, folder: Path, python: str) -> Path:
-        """A program that is `python`, but that sends what it asks the server for to the proxy: for PYSPARK_PYTHON."""
+        """For PYSPARK_PYTHON: `python`, which asks the server through the proxy, with the limits of functions."""
         program = folder / "python"
         other = f"{self.url}/${{SPARK_CONNECT_LOCAL_URL#sc://*/}}"  # the same user and token
         redirect = f'[ -z "$SPARK_CONNECT_LOCAL_URL" ] || export SPARK_CONNECT_LOCAL_URL="{other}"'
-        program.write_text(f'#!/bin/sh\n{redirect}\nexec {python} "$@"\n')
+        limits = f'export PYTHONPATH="{_LIMITS}:$PYTHONPATH"'
+        program.write_text(f'#!/bin/sh\n{redirect}\n{limits}\nexec {python} "$@"\n')
         program.chmod(0o755)
         return program
 

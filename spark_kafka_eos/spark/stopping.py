@@ -5,6 +5,8 @@ searches the text with a regular expression that recurses once per character aft
 error occurred while calling" (StreamExecution.PROXY_ERROR). A Java stack trace there overflows the stack, and the
 query's thread dies of a StackOverflowError. So the writer's error for a stop is short, and has the words that Spark
 looks for.
+
+Over Spark Connect, a stop kills the Python process of foreachBatch with SIGKILL, in the middle of whatever it does.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ _log = logger(__name__)
 _SAYS_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the query: java.lang.InterruptedException"
 
 _ANSWER_SECONDS = 0.2  # until py4j has sent an answer, to the JVM or from it
+_LOOK_SECONDS = 0.05  # between two looks at a batch that runs
+_PATIENCE = 0.8  # for a batch to end before its query is stopped, as a part of the seconds for both
 
 
 @contextmanager
@@ -61,6 +65,8 @@ def stop_on_sigterm(spark: SparkSession, *, seconds: float = 20.0) -> None:
     `seconds`, and then end as the signal would have ended them: exit code 143, without the code that follows. Let
     whoever sends SIGKILL later wait for longer (Kubernetes: `terminationGracePeriodSeconds`, 30). Call it once, in the
     main thread; raises ValueError in another one.
+
+    Over Spark Connect, a query is stopped after the batch that runs, or after most of the `seconds`.
     """
     before = signal.getsignal(signal.SIGTERM)
     done = threading.Event()
@@ -90,22 +96,37 @@ def _nothing() -> None:
 def _stop(spark: SparkSession, seconds: float) -> None:
     """Stop all queries, in another thread: this one may be waiting for an answer of the JVM."""
     _log.warning("the driver received SIGTERM; its queries have %g s to commit or abort their batches", seconds)
-    stopping = _thread(_stop_queries, spark)
+    stopping = _thread(_stop_queries, spark, seconds)
     stopping.join(seconds)
     if stopping.is_alive():
         _log.warning("a query needs longer than %g s; its next start aborts its batch, or finds it committed", seconds)
 
 
-def _stop_queries(spark: SparkSession) -> None:
-    for stopping in [_thread(_stop_query, query) for query in spark.streams.active]:  # all at once
+def _stop_queries(spark: SparkSession, seconds: float) -> None:
+    patience = 0 if is_classic(spark) else seconds * _PATIENCE
+    for stopping in [_thread(_stop_query, query, patience) for query in spark.streams.active]:  # all at once
         stopping.join()
 
 
-def _stop_query(query: StreamingQuery) -> None:
+def _stop_query(query: StreamingQuery, patience: float) -> None:
     try:
+        if patience:
+            _await_batch(query, time.monotonic() + patience)
         query.stop()
     except Exception as error:  # noqa: BLE001 - the driver ends, whatever it is
         _log.warning("cannot stop a query: %s", error)
+
+
+def _await_batch(query: StreamingQuery, deadline: float) -> None:
+    """Return when the batch that runs has ended, at the latest at the `deadline`."""
+    last = _last_batch(query)
+    while time.monotonic() < deadline and query.status["isTriggerActive"] and _last_batch(query) == last:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _last_batch(query: StreamingQuery) -> object:
+    progress = query.lastProgress
+    return None if progress is None else progress["batchId"]
 
 
 def _thread(run: Callable[..., None], *arguments: object) -> threading.Thread:

@@ -32,8 +32,8 @@ print("started", query.id, query.runId, flush=True)
 try:
     while not query.awaitTermination(1):
         if Path(stop).exists():
+            print("stopping", flush=True)
             query.stop()
-            print("stopped", flush=True)
 except PySparkException as error:
     print(error, flush=True)
     sys.exit(90 if must_not_restart(error) else 1)

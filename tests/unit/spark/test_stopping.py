@@ -79,8 +79,15 @@ class Session:
 
 
 class Query:
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error, self.stops = error, 0
+    """`batches` are the last batches that it tells of, one at each look. A trigger is active."""
+
+    def __init__(self, error: Exception | None = None, *batches: int) -> None:
+        self.error, self.stops, self.batches = error, 0, [*batches]
+        self.status = {"isTriggerActive": bool(batches)}
+
+    @property
+    def lastProgress(self) -> dict[str, int] | None:
+        return {"batchId": self.batches.pop(0) if len(self.batches) > 1 else self.batches[-1]} if self.batches else None
 
     def stop(self) -> None:
         self.stops += 1
@@ -104,6 +111,23 @@ def test_sigterm_stops_every_query_and_is_then_handled_as_before(ended):
     signal.raise_signal(signal.SIGTERM)
     assert [query.stops for query in session.active] == [1, 1]
     assert ended == [signal.SIGTERM]
+
+
+def test_over_spark_connect_a_query_is_stopped_when_its_batch_has_ended(ended):
+    query = Query(None, 3, 3, 3, 4)
+    session: Any = Session(query)
+    stopping.stop_on_sigterm(session)
+    signal.raise_signal(signal.SIGTERM)
+    assert (query.stops, query.batches) == (1, [4])
+    assert ended == [signal.SIGTERM]
+
+
+def test_over_spark_connect_a_query_whose_batch_takes_too_long_is_stopped_in_time(ended):
+    query = Query(None, 3)
+    session: Any = Session(query)
+    stopping.stop_on_sigterm(session, seconds=0.3)
+    signal.raise_signal(signal.SIGTERM)
+    assert query.stops == 1
 
 
 def test_a_query_that_does_not_end_in_time_does_not_keep_the_driver(ended, caplog):
