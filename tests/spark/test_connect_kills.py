@@ -126,18 +126,23 @@ def test_a_query_goes_on_without_its_client_and_a_restart_finds_it_done(copy, wa
         query.finish(server)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_restarted_client_takes_the_query_over_from_the_run_that_its_first_one_left(copy, way) -> None:
+@pytest.mark.parametrize(
+    ("way", "first"), [*((way, "is killed") for way in WAYS), ("sink", "waits"), ("foreach", "waits")]
+)
+def test_a_second_client_of_a_query_stops_the_run_that_is_there_and_goes_on(copy, way, first) -> None:
     query = copy(way)
-    with query.server(HALF) as server:
-        with query.client(server) as client:
-            query.await_held(client)
+    with query.server(HALF) as server, query.client(server) as client:
+        query.await_held(client)
+        if first == "is killed":
             client.kill()
         with query.client(server, "second") as second:
             second.wait_until(lambda: "Stopping existing streaming query" in server.log.read_text(), timeout=SECONDS)
-            if way == "sink":  # Spark waits for its process, and ends that of foreachBatch
+            if way == "sink":  # Spark waits for its process, and kills that of foreachBatch
                 held.release(query.held)
             second.wait(timeout=SECONDS)
+        if first == "waits":
+            client.wait(timeout=SECONDS)
+            assert query.log().read_text().endswith("ended\n"), "without an error"
         assert query.written() == list(range(RECORDS))
         assert query.batches() == RECORDS // BATCH
 
@@ -240,9 +245,10 @@ def test_a_second_client_with_another_checkpoint_is_refused_while_the_first_one_
     query = copy(way)
     with query.server(HALF) as server, query.client(server) as client:
         query.await_held(client)
-        with query.client(server, "second", checkpoint="other") as second, pytest.raises(ToolFailed) as refused:
+        ends = pytest.raises(ToolFailed, match="ended with exit code 90")
+        with query.client(server, "second", checkpoint="other") as second, ends:
             second.wait(timeout=SECONDS)
-        print(refused.value, query.log("second").read_text())
+        assert "LedgerRefused" in query.log("second").read_text()
         held.release(query.held)
         client.wait(timeout=SECONDS)
     assert query.written() == list(range(RECORDS))
