@@ -24,7 +24,7 @@ from tests.connect_server import ConnectServer
 from tests.producing import produce
 from tests.reading import await_stable, read_committed
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parent / "jobs" / "connect_copy.py"
 RECORDS, BATCH = 4_000, 1_000
