@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Without `localhost`, which leads to the broker, too: its certificate is one of another name there.
-_BROKER_NAMES = [x509.DNSName("broker.test"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+_BROKER_NAMES: Sequence[x509.GeneralName] = [
+    x509.DNSName("broker.test"),
+    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +29,8 @@ class Certificates:
     client_keystore: Path
 
 
-def issue(directory: Path) -> Certificates:
-    """Make all of them in `directory`; good for a day."""
+def issue(directory: Path, names: Sequence[x509.GeneralName] = _BROKER_NAMES) -> Certificates:
+    """Make all of them in `directory`; good for a day. The broker has these names."""
     ca_key, client_key, broker_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     ca_name = _name("test authority")
     only_sign = x509.KeyUsage(
@@ -41,7 +45,7 @@ def issue(directory: Path) -> Certificates:
     )
     broker = (
         _builder(_name("broker"), ca_name, broker_key, ca_key)
-        .add_extension(x509.SubjectAlternativeName(_BROKER_NAMES), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
