@@ -120,6 +120,7 @@ PARTS = {
     "connect": ["tests/spark/test_connect_kills.py", "tests/spark/test_connect_limits.py"],
     "object-stores": ["tests/spark/test_object_stores.py"],
     "yarn": ["tests/spark/test_yarn.py"],
+    "kubernetes": ["tests/spark/test_kubernetes.py"],
     "kerberos": ["tests/spark/test_kerberos.py"],
     "alerts": ["tests/unit/test_alerts.py"],
     "benchmarks": ["tests/broker/test_bench.py", "tests/spark/test_bench.py"],

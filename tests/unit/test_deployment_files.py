@@ -16,11 +16,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.kubernetes.pod_security import violations
 from tests.pages import ROOT
 
 FOLDER = ROOT / "conf" / "kubernetes"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
-MANIFESTS = ["job", "pod-template", "rbac", "storage"]
+MANIFESTS = ["driver-pod-template", "job", "pod-template", "rbac", "storage"]
 OLDEST = "1.31"  # with a stable podFailurePolicy
 
 
@@ -153,6 +154,7 @@ def pods() -> dict[str, dict[str, Any]]:
     """The pod of each manifest, in Kubernetes' form."""
     [job], [template], [application] = map(documents, ("job", "pod-template", "spark-application"))
     found = {"job": job["spec"]["template"]["spec"], "pod-template": template["spec"]}
+    found["driver-pod-template"] = documents("driver-pod-template")[0]["spec"]
     for role in ("driver", "executor"):
         of = application["spec"][role]
         container = {"securityContext": of["securityContext"], "volumeMounts": of["volumeMounts"]}
@@ -160,37 +162,6 @@ def pods() -> dict[str, dict[str, Any]]:
         volumes = [*application["spec"]["volumes"], *secrets]
         found[role] = {"securityContext": of["podSecurityContext"], "containers": [container], "volumes": volumes}
     return found
-
-
-def violations(pod: dict[str, Any]) -> list[str]:
-    """What the profile "restricted" of Kubernetes' Pod Security Standards forbids in the pod."""
-    context = pod.get("securityContext", {})
-    found = [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
-    if context.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"}:
-        found.append("seccompProfile")
-    if not context.get("runAsNonRoot") or context.get("runAsUser") == 0:
-        found.append("runAsNonRoot")
-    for container in [*pod["containers"], *pod.get("initContainers", [])]:
-        own = container.get("securityContext", {})
-        if own.get("allowPrivilegeEscalation") is not False:
-            found.append("allowPrivilegeEscalation")
-        if own.get("privileged") or own.get("runAsUser") == 0 or own.get("runAsNonRoot") is False:
-            found.append("privileged")
-        if own.get("capabilities", {}).get("drop") != ["ALL"] or own["capabilities"].get("add"):
-            found.append("capabilities")
-        if any("hostPort" in port for port in container.get("ports", [])):
-            found.append("hostPort")
-    allowed = {
-        "configMap",
-        "csi",
-        "downwardAPI",
-        "emptyDir",
-        "ephemeral",
-        "persistentVolumeClaim",
-        "projected",
-        "secret",
-    }
-    return found + [volume["name"] for volume in pod["volumes"] if not volume.keys() <= {"name", *allowed}]
 
 
 @pytest.mark.parametrize("name", pods())
@@ -202,6 +173,16 @@ def test_each_pod_passes_the_restricted_profile_and_writes_to_its_volumes_only(n
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         assert (mounts["tmp"], mounts["work"]) == ("/tmp", "/opt/spark/work-dir")
         assert f"WORKDIR {mounts['work']}\n" in DOCKERFILE
+
+
+def test_the_driver_that_spark_submit_starts_has_what_an_executor_has_and_the_token_that_it_needs():
+    [driver], [executor] = documents("driver-pod-template"), documents("pod-template")
+    assert driver["spec"].get("automountServiceAccountToken", True), "it asks Kubernetes for executors"
+    assert executor["spec"].pop("automountServiceAccountToken") is False
+    assert driver == executor
+    page = (ROOT / "docs" / "deploying.md").read_text()
+    assert "spark.kubernetes.driver.podTemplateFile=conf/kubernetes/driver-pod-template.yaml " in page
+    assert "spark.kubernetes.executor.podTemplateFile=conf/kubernetes/pod-template.yaml " in page
 
 
 @pytest.mark.parametrize(
