@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from lab.bench.figures import Comparison
-from lab.bench.steady_figures import BUILT_IN, OURS, STEADY, Grid, Way, first_batch_name
+from lab.bench.steady_figures import BUILT_IN, FIRST_BATCH, OURS, STEADY, Grid, Way, first_batch_name
 from lab.bench.store import Measured
 
 NAME = "job-time"  # of the markers in a page
@@ -91,7 +91,8 @@ def job_times(results: Mapping[str, Measured]) -> Grid | None:
                     cells.append(f"{in_words(ours)} / {in_words(theirs)}")
                 rows.append((f"{_millions(records)} × {value_bytes:,} bytes, {way.words}", *cells))
     headings = ("ours / built-in", *(f"{cores} cores" for cores in _CORES))
-    rounds = min(len(each.series[0].seconds) for each in results.values() if isinstance(each, Comparison))
+    used = (each for name, each in results.items() if name.startswith((f"{STEADY}-", f"{FIRST_BATCH}-")))
+    rounds = min(len(each.series[0].seconds) for each in used if isinstance(each, Comparison))
     return Grid(name=NAME, files=STEADY, headings=headings, rows=tuple(rows), rounds=rounds)
 
 

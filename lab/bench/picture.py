@@ -32,10 +32,10 @@ _LOADS = ("1k", "100k", "500k")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """A panel: its title, and for each label the value of each side; None where a side was not measured."""
+    """A panel: its title, and for each label our value and the built-in connector's."""
 
     title: str
-    values: Mapping[str, tuple[float, float]]  # ours, built-in
+    values: Mapping[str, tuple[float, float]]
 
 
 def panels(results: Mapping[str, Measured]) -> tuple[Bars, Bars] | None:
