@@ -125,7 +125,7 @@ class Witness:
 
 
 @dataclass(slots=True)
-class _Request:
+class _Request(Watcher):
     """A driver's request."""
 
     witness: Witness
@@ -156,7 +156,7 @@ class _Request:
 
 
 @dataclass(slots=True)
-class _Markers:
+class _Markers(Watcher):
     """The coordinator's request to write markers."""
 
     witness: Witness
@@ -173,9 +173,6 @@ class _Markers:
         with self.witness.recording:
             for tp in marked(decoded("Response", self.header, frame), self.witness.producer_ids):
                 self.witness.recorder.marked(tp)
-
-    def received(self, *, own: bool) -> None:
-        """Nothing follows from it."""
 
 
 def decoded(kind: str, header: RequestHeader, frame: bytes | bytearray) -> Any:

@@ -11,7 +11,6 @@ import os
 import shutil
 import time
 from collections import Counter
-from contextlib import nullcontext
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -23,6 +22,7 @@ from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.testing import EmbeddedKafka, Proxy
+from spark_kafka_eos.testing.proxy import Watcher
 from spark_kafka_eos.wire.decode import decode
 from tests.producing import produce, transact
 from tests.reading import await_stable
@@ -134,12 +134,9 @@ class Answers:
         return {what: times for (answered, what), times in self.counted.items() if answered == node}
 
 
-class Answer:
+class Answer(Watcher):
     def __init__(self, answers, node):
         self.answers, self.node = answers, node
-
-    def passes(self):
-        return nullcontext()
 
     def responds(self, frame):
         (part,) = read_fetch_response(memoryview(frame)).partitions
@@ -151,9 +148,6 @@ class Answer:
         else:
             said = "records" if part.records else "nothing"
         self.answers.counted[self.node, said] += 1
-
-    def received(self, *, own):
-        pass
 
 
 @pytest.fixture

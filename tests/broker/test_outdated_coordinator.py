@@ -82,7 +82,7 @@ class Answers:
 
 
 @dataclass(slots=True)
-class _Question:
+class _Question(Watcher):
     answers: Answers
     header: RequestHeader
 
@@ -95,9 +95,6 @@ class _Question:
         answer = decoded("Response", self.header, frame)
         assert answer.error_code == 0, "it knows already that it is no coordinator"
         self.answers.offsets.append([(p.committed_offset, p.metadata) for t in answer.topics for p in t.partitions])
-
-    def received(self, *, own: bool) -> None:
-        """Nothing follows from it."""
 
 
 def test_a_batch_is_committed_once_though_the_ledgers_coordinator_does_not_know_of_it(three: EmbeddedKafka) -> None:

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 from collections import Counter
-from contextlib import nullcontext
 
 import pytest
 
@@ -16,7 +15,7 @@ from spark_kafka_eos.options import source_options
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
-from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.testing.proxy import Proxy, Watcher
 
 pytestmark = pytest.mark.broker
 
@@ -26,7 +25,7 @@ OF_A_PARTITION = 90  # bytes of request and response besides its records
 numbers = itertools.count(1)
 
 
-class Fetches:
+class Fetches(Watcher):
     """The bytes of Fetch requests, and of the answers to them."""
 
     def __init__(self):
@@ -39,14 +38,8 @@ class Fetches:
         self.size += len(passed.frame)
         return self
 
-    def passes(self):
-        return nullcontext()
-
     def responds(self, frame):
         self.size += len(frame)
-
-    def received(self, *, own):
-        pass
 
 
 @pytest.mark.parametrize(

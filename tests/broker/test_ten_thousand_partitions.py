@@ -8,7 +8,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,6 +20,7 @@ from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing import EmbeddedKafka, Proxy
 from spark_kafka_eos.testing.embedded import JVM_OPTIONS
+from spark_kafka_eos.testing.proxy import Watcher
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -51,18 +52,12 @@ class Bytes:
         return Answer(self.answered, passed.request.api)
 
 
-class Answer:
+class Answer(Watcher):
     def __init__(self, answered, api):
         self.answered, self.api = answered, api
 
-    def passes(self):
-        return nullcontext()
-
     def responds(self, frame):
         self.answered[self.api] += len(frame)
-
-    def received(self, *, own):
-        pass
 
 
 def append(cluster, record_batch, partitions):

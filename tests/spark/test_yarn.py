@@ -10,7 +10,6 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Literal
@@ -18,10 +17,11 @@ from typing import Literal
 import psutil
 import pytest
 
+from lab.real_runs.witness import decoded
 from spark_kafka_eos.testing.driver import Driver, Kill, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Passed, Proxy, Watcher
-from spark_kafka_eos.testing.proxy_frames import message_class
+from spark_kafka_eos.testing.proxy_frames import RequestHeader
 from spark_kafka_eos.testing.redone import redone
 from tests import held
 from tests.hadoop import HadoopCluster
@@ -165,22 +165,15 @@ class Ends:
         self.codes: list[int] = []
 
     def __call__(self, passed: Passed) -> Watcher | None:
-        return End(self, passed.request.version) if passed.request.api == "EndTxn" else None
+        return End(self, passed.request) if passed.request.api == "EndTxn" else None
 
 
-class End:
-    def __init__(self, ends: Ends, version: int) -> None:
-        self._ends, self._version = ends, version
-
-    def passes(self) -> AbstractContextManager[None]:
-        return nullcontext()
+class End(Watcher):
+    def __init__(self, ends: Ends, header: RequestHeader) -> None:
+        self._ends, self._header = ends, header
 
     def responds(self, frame: bytes | bytearray) -> None:
-        answer = message_class("EndTxnResponse").decode(frame, version=self._version, header=True)
-        self._ends.codes.append(answer.error_code)
-
-    def received(self, *, own: bool) -> None:
-        pass
+        self._ends.codes.append(decoded("Response", self._header, frame).error_code)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -11,7 +11,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, Metada
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 
 from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
-from spark_kafka_eos.testing.proxy import Passed, Proxy
+from spark_kafka_eos.testing.proxy import Passed, Proxy, Watcher
 from spark_kafka_eos.testing.proxy_frames import request_header
 
 SECONDS = 60
@@ -265,7 +265,7 @@ def test_every_request_is_reported_with_the_rule_it_meets(broker, connect):
     ]
 
 
-class Told:
+class Told(Watcher):
     """What a watcher is told of one request, in order."""
 
     def __init__(self) -> None:
