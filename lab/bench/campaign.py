@@ -163,14 +163,15 @@ def _registry(lab: Lab, spark: SparkSession, size: Size) -> Iterator[tuple[str, 
     yield "registry-encode", encoded
 
 
+# In these two sweeps the order of the ways counts, and quartiles of three runs would say little about it.
 def _overhead(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
-    speed, cost = overhead(lab, megabytes=size.megabytes, runs=size.runs, against=CLIENTS)
+    speed, cost = overhead(lab, megabytes=size.megabytes, runs=size.runs + 4, against=CLIENTS)
     yield "overhead-produce", speed
     yield "overhead-produce-cpu", cost
 
 
 def _isolation(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
-    speed, cost = isolation(lab, megabytes=size.megabytes, runs=size.runs, against=CLIENTS)
+    speed, cost = isolation(lab, megabytes=size.megabytes, runs=size.runs + 4, against=CLIENTS)
     yield "overhead-read", speed
     yield "overhead-read-cpu", cost
 

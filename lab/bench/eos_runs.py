@@ -55,7 +55,7 @@ def compare_registration(
     records: int = 2_000,
 ) -> Sweep:
     """Milliseconds of a transaction of `records` records over all partitions of a topic: the median of a run of
-    `transactions` transactions; of several runs their median, with the fastest and the slowest.
+    `transactions` transactions; of several runs their median, with the quartiles.
 
     `labs` are by protocol. All ways run in turn, every second round in reverse order.
     """

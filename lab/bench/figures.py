@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Self
 
 QUANTILES = (0.5, 0.95, 0.99, 0.999)  # as in the output of Kafka's ProducerPerformance
@@ -56,7 +56,7 @@ class Comparison:
 class Point:
     """One measurement of a sweep: the `line` of the plot, and the x (`at`) and y (`value`) coordinates.
 
-    Of several runs, `value` is the median, and `low` and `high` are the extremes.
+    Of several `runs`, in their order, `value` is the median, and `low` and `high` are the quartiles.
     """
 
     line: str
@@ -64,11 +64,22 @@ class Point:
     value: float
     low: float | None = None
     high: float | None = None
+    runs: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, line: str, at: float, values: Sequence[float]) -> Self:
         """The point of these runs."""
-        return cls(line=line, at=at, value=statistics.median(values), low=min(values), high=max(values))
+        quartiles = statistics.quantiles(values, method="inclusive") if len(values) > 1 else [values[0]] * 3
+        return cls(line=line, at=at, value=quartiles[1], low=quartiles[0], high=quartiles[2], runs=tuple(values))
+
+    def equals(self, other: Self) -> bool:
+        """Whether the medians can't be distinguished: the halves of the runs around them overlap."""
+        mine, others = (self._spread, other._spread)
+        return mine[0] <= others[1] and others[0] <= mine[1]
+
+    @property
+    def _spread(self) -> tuple[float, float]:
+        return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +101,40 @@ class Sweep:
 
     def line(self, name: str) -> tuple[Point, ...]:
         return tuple(point for point in self.points if point.line == name)
+
+    def baseline(self, name: str) -> str | None:
+        """The first line of this one's panel, with which it is compared; None for itself, or without panels."""
+        panel = next((panel for panel in self.panels if name.startswith(f"{panel}, ")), None)
+        first = next((line for line in self.lines if panel is not None and line.startswith(f"{panel}, ")), None)
+        return None if first == name else first
+
+    def order(self) -> Order:
+        """How often two lines of a panel that differ at a place have the same order in both halves of the runs."""
+        pairs = [
+            (one, other)
+            for one, other in combinations((point for point in self.points if point.runs), 2)
+            if one.at == other.at and self._panel(one.line) == self._panel(other.line) and not one.equals(other)
+        ]
+        return Order(differ=len(pairs), stable=sum(_same_order(one.runs, other.runs) for one, other in pairs))
+
+    def _panel(self, name: str) -> str:
+        return self.baseline(name) or name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Of the pairs that `differ`, how many are `stable`."""
+
+    differ: int
+    stable: int
+
+
+def _same_order(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Of the medians in the first and in the second half of the runs."""
+    half = len(one) // 2
+    halves = ((values[:half], values[half:]) for values in (one, other))
+    (before, after), (others_before, others_after) = (tuple(map(statistics.median, parts)) for parts in halves)
+    return (before < others_before) == (after < others_after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def _scale(axes: Any, measured: Sweep) -> None:
 
 
 def _lines(axes: Any, measured: Sweep, labels: Mapping[str, str]) -> None:
-    """The lines with these names and labels; a bar from the fastest to the slowest run, where it is known."""
+    """The lines with these names and labels; a bar between the quartiles of its runs, where they are known."""
     for number, (name, label) in enumerate(labels.items()):
         points = measured.line(name)
         marker = _MARKERS[number % len(_MARKERS)]

@@ -81,7 +81,7 @@ def sweep(result: Sweep) -> Table:
 
 
 def _with_spread(point: Point) -> str:
-    """The median, and the extremes where they are known, with three digits."""
+    """The median, and the quartiles where they are known, with three digits."""
     digits = max(0, 2 - math.floor(math.log10(point.value))) if point.value > 0 else 0
     shown = [f"{value:,.{digits}f}" for value in (point.value, point.low, point.high) if value is not None]
     return shown[0] if len(shown) == 1 else f"{shown[0]} ({shown[1]}-{shown[2]})"
@@ -93,10 +93,21 @@ def sweep_markdown(result: Sweep, machine: Machine) -> str:
     rows = [[f"{result.y}, by {result.x}", *(f"{place:,.0f}" for place in places)], ["---", *("---:" for _ in places)]]
     for name in result.lines:
         points = {point.at: point for point in result.line(name)}
-        rows.append([name, *(_with_spread(points[place]) if place in points else "" for place in places)])
+        baseline = {point.at: point for point in result.line(result.baseline(name) or "")}
+        equal = {at: "= " for at, point in points.items() if at in baseline and point.equals(baseline[at])}
+        rows.append([name, *(equal.get(at, "") + _with_spread(points[at]) if at in points else "" for at in places)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     where = _where(machine.running(result.settings.get("kafka")))
-    return "\n".join([*lines, "", f"Median (fastest and slowest) of {result.settings['runs']} runs; {where}.", ""])
+    lines += ["", f"Median (quartiles) of {result.settings['runs']} runs; {where}.", ""]
+    if result.panels:
+        order = result.order()
+        lines += [
+            '"=": not distinguishable from the first row of this client: the quartiles overlap. Of the',
+            f"{order.differ} pairs of a client's rows that are distinguishable in a column, {order.stable} have",
+            "the same order in the first and in the second half of the runs.",
+            "",
+        ]
+    return "\n".join(lines)
 
 
 def _where(machine: Machine) -> str:

@@ -32,7 +32,7 @@ def read(path: Path) -> tuple[Measured, Machine]:
     if stored["kind"] == "comparison":
         series = tuple(_series(one) for one in stored["series"])
         return Comparison(title=stored["title"], series=series, settings=stored["settings"]), machine
-    points = tuple(Point(**point) for point in stored["points"])
+    points = tuple(Point(**point | {"runs": tuple(point.get("runs", ()))}) for point in stored["points"])
     named = {name: stored[name] for name in ("title", "x", "y", "settings")}
     return Sweep(**named, points=points, panels=tuple(stored.get("panels", ()))), machine
 

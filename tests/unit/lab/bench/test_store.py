@@ -28,7 +28,12 @@ PANELS = Sweep(
     title="producing",
     x="bytes",
     y="MB/s",
-    points=(Point.of("a, plain", 100, [512.0, 498.0, 530.0]), Point.of("b, plain", 100, [9.5, 9.25, 11.0])),
+    points=(
+        Point.of("a, plain", 100, [512.0, 498.0, 530.0]),
+        Point.of("a, idempotent", 100, [520.0, 526.0, 522.0]),
+        Point.of("a, transactions", 100, [312.0, 318.0, 322.0]),
+        Point.of("b, plain", 100, [9.5, 9.25, 11.0]),
+    ),
     settings={"runs": 3, "kafka": "3.9.1"},
     panels=("a", "b"),
 )
@@ -76,17 +81,20 @@ def test_a_sweep_shows_a_column_for_each_place():
     assert list(show.details(SWEEP)) == []
 
 
-def test_a_sweep_is_a_markdown_table_with_its_spread_in_the_page_that_has_a_place_for_it():
+def test_a_sweep_is_a_markdown_table_with_its_quartiles_and_with_what_is_equal_in_the_page_that_has_a_place_for_it():
     here = machine().running("3.9.1")
     page = "<!-- produce: begin -->\n<!-- produce: end -->\n"
     filled = show.insert_sweeps(page, {"produce": (PANELS, here), "other": (SWEEP, here)})
-    assert filled.splitlines()[1:5] == [
+    assert filled.splitlines()[1:7] == [
         "| MB/s, by bytes | 100 |",
         "| --- | ---: |",
-        "| a, plain | 512 (498-530) |",
-        "| b, plain | 9.50 (9.25-11.00) |",
+        "| a, plain | 512 (505-521) |",
+        "| a, idempotent | = 522 (521-524) |",
+        "| a, transactions | 318 (315-320) |",
+        "| b, plain | 9.50 (9.38-10.25) |",
     ]
     assert "of 3 runs" in filled and "Kafka 3.9.1" in filled
+    assert "2 pairs of a client's rows that are distinguishable in a column, 2 have" in filled
 
 
 def test_the_table_of_targets_is_shown_and_is_markdown():
