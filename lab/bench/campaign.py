@@ -12,6 +12,7 @@ from lab.bench import codec, old_formats, registry, scale, sides, spark_runs
 from lab.bench.against import CLIENTS, Against
 from lab.bench.checkpoint import checkpoint
 from lab.bench.eos_runs import both_protocols, compare_registration
+from lab.bench.floor import floor
 from lab.bench.inputs import Shape
 from lab.bench.isolation import isolation
 from lab.bench.lab import LAUNCHED, PLAIN, Lab, temporary_directory
@@ -19,7 +20,7 @@ from lab.bench.latency import latency
 from lab.bench.memory import long_stream, memory, mixed
 from lab.bench.overhead import overhead
 from lab.bench.steady import LOADS, Load, each_setting, first_batches, steady
-from lab.bench.steady_figures import FIRST_BATCH, SETTINGS, STEADY, Way
+from lab.bench.steady_figures import FIRST_BATCH, FLOOR, SETTINGS, STEADY, Way
 from lab.bench.store import Measured
 from lab.bench.targets import MEMORY, SHAPES
 from lab.bench.transform import transform
@@ -62,7 +63,7 @@ Run = Callable[[Lab, SparkSession, Size], Iterator[tuple[str, Measured]]]
 
 
 # What is not in the table of targets.
-SWEEPS = ("codec-old", "transform", "watched", "checkpoint", "overhead", "isolation", "eos", "scale")
+SWEEPS = (FLOOR, "codec-old", "transform", "watched", "checkpoint", "overhead", "isolation", "eos", "scale")
 
 
 def measurements() -> Mapping[str, Run]:
@@ -73,6 +74,7 @@ def measurements() -> Mapping[str, Run]:
         **{f"{STEADY}-{name}": _steady(name) for name in LOADS},
         FIRST_BATCH: _first_batches,
         SETTINGS: _settings,
+        FLOOR: _floor,
         "codec": _one("codec", lambda lab, _, size: codec.codec(records=size.records, runs=size.runs, show=lab.show)),
         "codec-small": _one("codec-small", lambda lab, _, size: codec.small_batches(runs=size.runs, show=lab.show)),
         "codec-old": _one(
@@ -134,6 +136,11 @@ def _first_batches(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str,
 def _settings(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
     load = replace(size.load("100k"), batches=3)  # there are 19 sides
     yield each_setting(lab, Way.SINK, load, rounds=size.runs)
+
+
+def _floor(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
+    for name in LOADS:
+        yield from floor(lab, name, size.load(name), ways=(Way.NOOP, Way.SINK), rounds=size.runs)
 
 
 def _shape(key: str) -> Run:

@@ -85,7 +85,7 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Measurements for several values of a parameter. A line of `panels` is named `panel, line`; without panels, all
-    lines are in one plot.
+    lines are in one plot. `alternatives`: the lines of a panel are ways to do the same work, so their order counts.
     """
 
     title: str
@@ -94,6 +94,7 @@ class Sweep:
     points: tuple[Point, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     panels: tuple[str, ...] = ()
+    alternatives: bool = False
 
     @property
     def lines(self) -> tuple[str, ...]:

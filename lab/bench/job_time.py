@@ -15,7 +15,7 @@ from lab.bench.figures import Comparison
 from lab.bench.steady_figures import BUILT_IN, FIRST_BATCH, OURS, STEADY, Grid, Way, first_batch_name
 from lab.bench.store import Measured
 
-NAME = "job-time"  # of the markers in a page
+NAME, COSTS = "job-time", "job-cost"  # of the markers in a page
 WAYS = (Way.SINK, Way.FOREACH_BATCH, Way.ARROW)
 _KEY_BYTES = 8
 # One process of the driver stamps, computes CRCs and sends: docs/scaling.md, "The driver's network".
@@ -74,11 +74,19 @@ def _costs(results: Mapping[str, Measured]) -> Iterator[tuple[tuple[Way, str], C
             yield from (((way, name), cost(few, many, larger, first, name)) for name in (OURS, BUILT_IN))
 
 
-def job_times(results: Mapping[str, Measured]) -> Grid | None:
-    """The table of job times: ours, and the built-in connector's. None if not all of it was measured."""
+def job_times(results: Mapping[str, Measured]) -> list[Grid]:
+    """The tables of job times, and of what they are calculated from: ours, and the built-in connector's. No table if
+    something was not measured.
+    """
     known = costs(results)
     if not all((way, name) in known for way in WAYS for name in (OURS, BUILT_IN)):
-        return None
+        return []
+    used = (each for name, each in results.items() if name.startswith((f"{STEADY}-", f"{FIRST_BATCH}-")))
+    rounds = min(len(each.series[0].seconds) for each in used if isinstance(each, Comparison))
+    return [_times(known, rounds), _costs_of(known, rounds)]
+
+
+def _times(known: Mapping[tuple[Way, str], Cost], rounds: int) -> Grid:
     rows = []
     for records in _RECORDS:
         for value_bytes in _VALUE_BYTES:
@@ -91,9 +99,22 @@ def job_times(results: Mapping[str, Measured]) -> Grid | None:
                     cells.append(f"{in_words(ours)} / {in_words(theirs)}")
                 rows.append((f"{_millions(records)} × {value_bytes:,} bytes, {way.words}", *cells))
     headings = ("ours / built-in", *(f"{cores} cores" for cores in _CORES))
-    used = (each for name, each in results.items() if name.startswith((f"{STEADY}-", f"{FIRST_BATCH}-")))
-    rounds = min(len(each.series[0].seconds) for each in used if isinstance(each, Comparison))
     return Grid(name=NAME, files=STEADY, headings=headings, rows=tuple(rows), rounds=rounds)
+
+
+def _costs_of(known: Mapping[tuple[Way, str], Cost], rounds: int) -> Grid:
+    rows = []
+    for way in WAYS:
+        ours, theirs = known[way, OURS], known[way, BUILT_IN]
+        cells = (
+            f"{1e6 * ours.per_record:.2f} / {1e6 * theirs.per_record:.2f}",
+            f"{1e9 * ours.per_byte:.1f} / {1e9 * theirs.per_byte:.1f}",
+            f"{ours.busy:.0%} / {theirs.busy:.0%}",
+            f"{ours.start:.1f} / {theirs.start:.1f}",
+        )
+        rows.append((way.words, *cells))
+    headings = ("ours / built-in", "µs of a core per record", "ns of a core per byte", "cores busy", "start, s")
+    return Grid(name=COSTS, files=STEADY, headings=headings, rows=tuple(rows), rounds=rounds)
 
 
 def _millions(records: int) -> str:

@@ -119,7 +119,15 @@ class Found:
         }
         kinds = {"MB/s": (title, self._speeds), "µs per record": (f"{title}: CPU of the broker", self._costs)}
         speeds, costs = (
-            Sweep(title=name, x="bytes of a value", y=y, points=tuple(points), settings=described, panels=clients)
+            Sweep(
+                title=name,
+                x="bytes of a value",
+                y=y,
+                points=tuple(points),
+                settings=described,
+                panels=clients,
+                alternatives=True,
+            )
             for y, (name, points) in kinds.items()
         )
         return speeds, costs

@@ -93,18 +93,19 @@ def sweep_markdown(result: Sweep, machine: Machine) -> str:
     rows = [[f"{result.y}, by {result.x}", *(f"{place:,.0f}" for place in places)], ["---", *("---:" for _ in places)]]
     for name in result.lines:
         points = {point.at: point for point in result.line(name)}
-        baseline = {point.at: point for point in result.line(result.baseline(name) or "")}
+        baseline = {point.at: point for point in result.line(result.baseline(name) or "") if result.alternatives}
         equal = {at: "= " for at, point in points.items() if at in baseline and point.equals(baseline[at])}
         rows.append([name, *(equal.get(at, "") + _with_spread(points[at]) if at in points else "" for at in places)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     where = _where(machine.running(result.settings.get("kafka")))
-    lines += ["", f"Median (quartiles) of {result.settings['runs']} runs; {where}.", ""]
-    if result.panels:
+    runs = result.settings["runs"]
+    lines += ["", f"Median (quartiles) of {runs} run{'' if runs == 1 else 's'}; {where}.", ""]
+    if result.alternatives:
         order = result.order()
         lines += [
-            '"=": not distinguishable from the first row of this client: the quartiles overlap. Of the',
-            f"{order.differ} pairs of a client's rows that are distinguishable in a column, {order.stable} have",
-            "the same order in the first and in the second half of the runs.",
+            '"=": not distinguishable from the first row of this client, because the quartiles overlap. Of the',
+            f"{order.differ} pairs of a client's rows that are distinguishable in a column, {order.stable} have the",
+            "same order in the first and in the second half of the runs.",
             "",
         ]
     return "\n".join(lines)
@@ -172,7 +173,7 @@ def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Mach
 def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
     """The page with the tables of steady state for which it has markers. The load is the highest of a table's files."""
     results = {name: measured for name, (measured, _) in stored.items()}
-    for shown in (*grids(results), *filter(None, [job_times(results)])):
+    for shown in (*grids(results), *job_times(results)):
         if has(page, shown.name):
             machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{shown.files}-")]
             machine = max(machines, key=lambda machine: machine.load)

@@ -146,10 +146,10 @@ def steady(
     with SparkApart(PLAIN) as spark:
         for way in ways:
             title = f"{way.words}, steady, plain settings"
-            sides = {OURS: _Participant(spark=spark), BUILT_IN: _Participant(spark=spark, ours=False)}
+            sides = {OURS: Participant(spark=spark), BUILT_IN: Participant(spark=spark, ours=False)}
             if load.schema and way is not Way.ARROW:  # which reads only keys and values in any case
-                sides[OURS_SCHEMA] = _Participant(spark=spark, schema=True)
-            yield f"{STEADY}-{name}-{way}", _compare(lab, title, way, load, sides, rounds)
+                sides[OURS_SCHEMA] = Participant(spark=spark, schema=True)
+            yield f"{STEADY}-{name}-{way}", compare(lab, title, way, load, sides, rounds)
         lab.drop(lab.input(load.shape))
 
 
@@ -161,13 +161,13 @@ def each_setting(
         wanted = {name: settings for name, settings in EACH_SETTING.items() if name in {PLAIN_SETTINGS, *names}}
         sessions = {name: stack.enter_context(SparkApart(settings)) for name, settings in wanted.items()}
         sides = {
-            setting_side(who, name): _Participant(spark=spark, ours=who == OURS)
+            setting_side(who, name): Participant(spark=spark, ours=who == OURS)
             for name, spark in sessions.items()
             for who in (OURS, BUILT_IN)
         }
-        sides[setting_side(OURS, _SCHEMA)] = _Participant(spark=sessions[PLAIN_SETTINGS], schema=True)
+        sides[setting_side(OURS, _SCHEMA)] = Participant(spark=sessions[PLAIN_SETTINGS], schema=True)
         title = f"{way.words}, steady, each setting alone"
-        return f"{SETTINGS}-{way}", _compare(lab, title, way, load, sides, rounds)
+        return f"{SETTINGS}-{way}", compare(lab, title, way, load, sides, rounds)
 
 
 def first_batches(
@@ -189,27 +189,32 @@ def first_batches(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Participant:
-    """Whose query, in which session; `schema`: with only the two columns that a copy needs."""
+class Participant:
+    """Whose query, in which session; `schema`: with only the two columns that a copy needs. `way` and `run`: if it runs
+    another query than the others.
+    """
 
     spark: SparkApart
     ours: bool = True
     schema: bool = False
+    way: Way | None = None
+    run: Callable[[SparkSession, Query], Ran] | None = None
 
 
-def _compare(
-    lab: Lab, title: str, way: Way, load: Load, participants: Mapping[str, _Participant], rounds: int
+def compare(
+    lab: Lab, title: str, way: Way, load: Load, participants: Mapping[str, Participant], rounds: int
 ) -> Comparison:
+    """Run their queries in turn. A series' seconds are the median triggers of its rounds; see `steady`."""
     seen: dict[str, list[Ran]] = {name: [] for name in participants}
 
-    def side(name: str, who: _Participant) -> Side:
+    def side(name: str, who: Participant) -> Side:
         def run(query: Query) -> float:
-            ran = who.spark.run(functools.partial(run_query, query=query))
+            ran = who.spark.run(functools.partial(who.run or run_query, query=query))
             _check_rows(ran.progress, load.shape.records, name)
             seen[name].append(ran)
             return trigger_seconds(ran.progress, load.rows)
 
-        return side_of(lab, name, way, load, run, ours=who.ours, schema=who.schema)
+        return side_of(lab, name, who.way or way, load, run, ours=who.ours, schema=who.schema)
 
     sides = [side(name, who) for name, who in participants.items()]
     series = alternate(sides, records=load.rows, runs=rounds, show=lab.show)
@@ -287,9 +292,9 @@ def _check_rows(progress: Progress, records: int, who: str) -> None:
 # -- in the session's process
 
 
-def run_query(spark: SparkSession, query: Query) -> Ran:
-    """Run it to its end, in the session's process."""
-    writer = _writer(spark, query)
+def run_query(spark: SparkSession, query: Query, writer_of: Callable[[SparkSession, Query], Any] | None = None) -> Ran:
+    """Run it to its end, in the session's process. `writer_of`: what it is, instead of what its way says."""
+    writer = (writer_of or _writer)(spark, query)
     with temporary_directory() as checkpoint:
         started = time.perf_counter()
         running = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()

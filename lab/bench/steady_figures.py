@@ -20,9 +20,10 @@ SKIPPED = 3  # micro-batches at the start of a query, which start processes and 
 _FULL = 0.95  # of the rows asked for: Spark divides them by partitions, and rounds
 
 OURS, OURS_SCHEMA, BUILT_IN = "kafka-eos", "kafka-eos, schema(…)", "built-in"
-STEADY, FIRST_BATCH, SETTINGS = "steady", "first-batch", "settings"
+READY_MADE = "rows ready-made and dropped"
+STEADY, FIRST_BATCH, SETTINGS, FLOOR = "steady", "first-batch", "settings", "floor"
 _CPU = "steady-cpu"
-TABLES = (STEADY, _CPU, FIRST_BATCH, SETTINGS)  # the names of their markers in a page
+TABLES = (STEADY, _CPU, FIRST_BATCH, SETTINGS, FLOOR)  # the names of their markers in a page
 PLAIN_SETTINGS, LAUNCHED_PYTHON = "plain settings", "kafka-eos-python"
 
 
@@ -142,15 +143,16 @@ class Grid:
 
 def grids(results: Mapping[str, Comparison | Sweep]) -> list[Grid]:
     """The tables for what was measured, by the names of its files."""
-    steady, first, settings = (_of(results, kind) for kind in (STEADY, FIRST_BATCH, SETTINGS))
-    tables = (_triggers(steady), _cpu(steady), _first_batches(first, steady), _settings(settings))
+    steady, first, settings, floor = (_of(results, kind) for kind in (STEADY, FIRST_BATCH, SETTINGS, FLOOR))
+    tables = (_triggers(steady), _cpu(steady), _first_batches(first, steady), _settings(settings), _floor(floor))
     return [grid for grid in tables if grid.rows]
 
 
 def _of(results: Mapping[str, Comparison | Sweep], kind: str) -> list[Comparison]:
     """The comparisons of this kind, in the order of a table."""
     named = [measured for key, measured in results.items() if key.startswith(f"{kind}-")]
-    return sorted((each for each in named if isinstance(each, Comparison)), key=_order)
+    comparisons = (each for each in named if isinstance(each, Comparison))
+    return sorted(comparisons, key=lambda each: (_order(each), each.settings.get("python") == LAUNCHED_PYTHON))
 
 
 def _order(measured: Comparison) -> tuple[int, int, int]:
@@ -267,3 +269,13 @@ def _settings(measured: Sequence[Comparison]) -> Grid:
             rows.append((*cells, f"{median(first[setting_side(OURS, setting)]):.1f}"))
     headings = ("ms of a trigger", "built-in", "against plain", "ours", "against plain", "first batch, ours, s")
     return Grid(name=SETTINGS, files=SETTINGS, headings=headings, rows=tuple(rows), rounds=_rounds(measured))
+
+
+def _floor(measured: Sequence[Comparison]) -> Grid:
+    rows = []
+    for each in measured:
+        theirs, sides = each.named(BUILT_IN), [each.named(name) for name in (OURS, READY_MADE)]
+        cells = (cell for side in sides for cell in (_milliseconds(side), str(paired(side, theirs))))
+        rows.append((described(each), _milliseconds(theirs), *cells))
+    headings = ("ms of a trigger", "built-in", "ours", "ratio", "without our own work", "ratio at most")
+    return Grid(name=FLOOR, files=FLOOR, headings=headings, rows=tuple(rows), rounds=_rounds(measured))

@@ -34,7 +34,8 @@ def read(path: Path) -> tuple[Measured, Machine]:
         return Comparison(title=stored["title"], series=series, settings=stored["settings"]), machine
     points = tuple(Point(**point | {"runs": tuple(point.get("runs", ()))}) for point in stored["points"])
     named = {name: stored[name] for name in ("title", "x", "y", "settings")}
-    return Sweep(**named, points=points, panels=tuple(stored.get("panels", ()))), machine
+    panels, alternatives = tuple(stored.get("panels", ())), stored.get("alternatives", False)
+    return Sweep(**named, points=points, panels=panels, alternatives=alternatives), machine
 
 
 def _series(stored: Mapping[str, Any]) -> Series:

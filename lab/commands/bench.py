@@ -146,6 +146,32 @@ def settings(
 
 
 @bench.command()
+def floor(
+    ways: Ways = "noop,foreach-batch,sink",
+    rows: BatchRows = 100_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches of a run that count.", min=1)] = 8,
+    runs: Rounds = 3,
+    value_size: ValueSize = 100,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure the least that a query can take: with rows that are ready-made, and that Python drops."""
+    wanted = parse_ways(ways)
+
+    def run(lab: Lab) -> dict[str, Comparison]:
+        from lab.bench.floor import WAYS, floor
+        from lab.bench.inputs import Shape
+        from lab.bench.steady import Load
+
+        if unknown := set(wanted) - set(WAYS):
+            raise typer.BadParameter(f"{min(unknown)!r} is not one of {', '.join(WAYS)}", param_hint="--ways")
+        load = Load(rows=rows, batches=batches, records=Shape(records=0, value_bytes=value_size))
+        return dict(floor(lab, str(rows), load, ways=wanted, rounds=runs))
+
+    _with_grids(run, output, plot)
+
+
+@bench.command()
 def timeline(
     output: Annotated[Path, typer.Option(help="Write a PNG to this file.", dir_okay=False)],
     way: Annotated[Way, typer.Option(help="What the query does.")] = Way.FOREACH_BATCH,

@@ -1,8 +1,9 @@
 """Steady state: which micro-batches count, ratios of pairs, the line of CPU time, and the tables."""
 
+import pyarrow as pa
 import pytest
 
-from lab.bench import show
+from lab.bench import floor, show
 from lab.bench.figures import Comparison, Series
 from lab.bench.machine import machine
 from lab.bench.steady_figures import (
@@ -11,6 +12,7 @@ from lab.bench.steady_figures import (
     OURS,
     OURS_SCHEMA,
     PLAIN_SETTINGS,
+    READY_MADE,
     Ratio,
     Used,
     counted,
@@ -126,6 +128,16 @@ def test_a_warm_session_with_plain_settings_is_not_beside_a_fresh_one_with_kafka
     assert grid.rows == (("source → noop: 100,000 × 100 bytes, kafka-eos-python", "2.3", "2.0", "", ""),)
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_plain_settings_are_above_kafka_eos_python_in_whatever_order_the_files_are_read(turn):
+    fresh = {
+        "first-batch-noop": compared({OURS: [5.0], BUILT_IN: [4.0]}),
+        "first-batch-launched-noop": compared({OURS: [2.0], BUILT_IN: [2.3]}, python=LAUNCHED_PYTHON),
+    }
+    (grid,) = grids(dict(list(fresh.items())[::turn]))
+    assert [row[0].rpartition(", ")[2] for row in grid.rows] == [PLAIN_SETTINGS, LAUNCHED_PYTHON]
+
+
 def test_each_setting_is_compared_with_plain_ones_and_schema_has_no_built_in_side():
     seconds = {
         setting_side(OURS, PLAIN_SETTINGS): [0.4],
@@ -140,6 +152,11 @@ def test_each_setting_is_compared_with_plain_ones_and_schema_has_no_built_in_sid
         ("copy, format's sink: sockets", "300", "1.00 × (1.00-1.00)", "200", "2.00 × (2.00-2.00)", "0.5"),
         ("copy, format's sink: schema(…)", "", "", "100", "4.00 × (4.00-4.00)", "0.5"),
     )
+
+
+def test_what_is_left_without_our_own_work_is_beside_both_connectors():
+    (grid,) = grids({"floor-1kb-sink": compared({OURS: [0.5], BUILT_IN: [0.6], READY_MADE: [0.3]}, way="sink")})
+    assert grid.rows[0][1:] == ("600", "500", "1.20 × (1.20-1.20)", "300", "2.00 × (2.00-2.00)")
 
 
 def test_a_table_is_put_into_the_page_that_has_a_place_for_it():
@@ -171,6 +188,16 @@ def test_arrow_stream_has_a_target_of_its_own():
     assert (row.target, row.measured, row.verdict) == ("≥ 2 ×", "2.07 × (2.07-2.07); 150 against 310 ms", "met")
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "verdict"),
+    [(0.2, "1.55", "missed"), (0.22, "1.41", "missed, out of reach")],
+)
+def test_a_target_is_out_of_reach_that_would_be_missed_if_our_own_work_took_no_time(least, most, verdict):
+    floor_ = compared({OURS: [0.25], READY_MADE: [least], BUILT_IN: [0.31]})
+    row = table({"steady-100k-noop": side_by_side(0.25, 0.25, 0.31), "floor-100k-noop": floor_})[0]
+    assert (row.measured.rpartition("; ")[2], row.verdict) == (f"at most {most} ×", verdict)
+
+
 def test_steady_state_has_to_reach_both_ratios():
     row = table({"steady-100k-noop": side_by_side(0.2, 0.2, 0.31)})[0]
     assert (row.target, row.verdict) == ("≥ 1.5 ×, with schema(…) ≥ 1.7 ×", "missed")
@@ -198,3 +225,17 @@ def test_a_first_batch_may_take_six_tenths_of_a_second_longer_and_three_seconds_
         ("≤ built-in + 0.6 s", "1.65 s against 1.00 s", "missed"),
         ("≤ built-in + 0.6 s", "2.00 s against 2.00 s", "met"),
     ]
+
+
+def test_ready_made_rows_are_those_that_were_read_first_as_many_as_are_wanted(monkeypatch):
+    monkeypatch.setattr(floor, "_KEPT", [])
+    first = [pa.record_batch({"n": [1, 2, 3]}), pa.record_batch({"n": [4, 5]})]
+    assert [batch["n"].to_pylist() for batch in floor.again(5, lambda: iter(first))] == [[1, 2, 3], [4, 5]]
+    later = [batch["n"].to_pylist() for batch in floor.again(7, lambda: pytest.fail("read again"))]
+    assert later == [[1, 2, 3], [4, 5], [1, 2]]
+    assert list(floor.again(0, lambda: pytest.fail("read again"))) == []
+
+
+def test_without_any_row_nothing_is_repeated(monkeypatch):
+    monkeypatch.setattr(floor, "_KEPT", [])
+    assert list(floor.again(5, lambda: iter([]))) == []

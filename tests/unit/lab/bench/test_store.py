@@ -1,6 +1,7 @@
 """Measurements survive the way through their files, and can be shown and drawn."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -36,6 +37,7 @@ PANELS = Sweep(
     ),
     settings={"runs": 3, "kafka": "3.9.1"},
     panels=("a", "b"),
+    alternatives=True,
 )
 
 
@@ -94,7 +96,12 @@ def test_a_sweep_is_a_markdown_table_with_its_quartiles_and_with_what_is_equal_i
         "| b, plain | 9.50 (9.38-10.25) |",
     ]
     assert "of 3 runs" in filled and "Kafka 3.9.1" in filled
-    assert "2 pairs of a client's rows that are distinguishable in a column, 2 have" in filled
+    assert "2 pairs of a client's rows that are distinguishable in a column, 2 have the" in filled
+
+
+def test_rows_that_are_no_alternatives_are_not_compared():
+    text = show.sweep_markdown(replace(PANELS, alternatives=False), machine())
+    assert "=" not in text and "first and in the second half" not in text
 
 
 def test_the_table_of_targets_is_shown_and_is_markdown():
