@@ -209,7 +209,7 @@ def compare(
 
     def side(name: str, who: Participant) -> Side:
         def run(query: Query) -> float:
-            ran = who.spark.run(functools.partial(who.run or run_query, query=query))
+            ran = who.spark.run(functools.partial(_in_session, run=who.run or run_query, query=query))
             _check_rows(ran.progress, load.shape.records, name)
             seen[name].append(ran)
             return trigger_seconds(ran.progress, load.rows)
@@ -290,6 +290,10 @@ def _check_rows(progress: Progress, records: int, who: str) -> None:
 
 
 # -- in the session's process
+
+
+def _in_session(spark: SparkSession, run: Callable[[SparkSession, Query], Ran], query: Query) -> Ran:
+    return run(spark, query)
 
 
 def run_query(spark: SparkSession, query: Query, writer_of: Callable[[SparkSession, Query], Any] | None = None) -> Ran:
