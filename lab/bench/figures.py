@@ -74,11 +74,12 @@ class Point:
 
     def equals(self, other: Self) -> bool:
         """Whether the medians can't be distinguished: the halves of the runs around them overlap."""
-        mine, others = (self._spread, other._spread)
-        return mine[0] <= others[1] and others[0] <= mine[1]
+        (low, high), (others_low, others_high) = self.spread, other.spread
+        return low <= others_high and others_low <= high
 
     @property
-    def _spread(self) -> tuple[float, float]:
+    def spread(self) -> tuple[float, float]:
+        """The quartiles; the value itself where they are not known."""
         return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
 
 
@@ -103,10 +104,12 @@ class Sweep:
     def line(self, name: str) -> tuple[Point, ...]:
         return tuple(point for point in self.points if point.line == name)
 
+    def lines_of(self, panel: str) -> tuple[str, ...]:
+        return tuple(line for line in self.lines if line.startswith(f"{panel}, "))
+
     def baseline(self, name: str) -> str | None:
         """The first line of this one's panel, with which it is compared; None for itself, or without panels."""
-        panel = next((panel for panel in self.panels if name.startswith(f"{panel}, ")), None)
-        first = next((line for line in self.lines if panel is not None and line.startswith(f"{panel}, ")), None)
+        first = next((lines[0] for lines in map(self.lines_of, self.panels) if name in lines), name)
         return None if first == name else first
 
     def order(self) -> Order:

@@ -20,18 +20,16 @@ from pyspark.sql.types import StructType
 from lab.bench.apart import SparkApart
 from lab.bench.figures import Comparison
 from lab.bench.lab import PLAIN, Lab
-from lab.bench.steady import Load, Participant, Query, Ran, compare, run_query
-from lab.bench.steady_figures import BUILT_IN, FLOOR, OURS, READY_MADE, Way
+from lab.bench.steady import Load, Participant, Query, Ran, compare, run_query, written
+from lab.bench.steady_figures import BUILT_IN, FLOOR, OURS, READY_MADE, ROWS, Way
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
 from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.source import KafkaEosStreamReader
 from spark_kafka_eos.spark.worker import spare_the_collector
 
-WAYS = (Way.NOOP, Way.FOREACH_BATCH, Way.SINK)  # arrow_stream has no rows
-
 
 def floor(
-    lab: Lab, name: str, load: Load, *, ways: Collection[Way] = WAYS, rounds: int = 3
+    lab: Lab, name: str, load: Load, *, ways: Collection[Way] = ROWS, rounds: int = 3
 ) -> Iterator[tuple[str, Comparison]]:
     """In steady state on plain settings: ours, the built-in connector, and ours without its own work."""
     for way in ways:
@@ -63,17 +61,14 @@ def _writer(spark: SparkSession, query: Query, way: Way) -> Any:
     for each in (Dropping, ReadyMade):
         spark.dataSource.register(each)
     rows = spark.readStream.format(ReadyMade.name()).options(**query.source).load()
-    if way is Way.NOOP:
-        return rows.writeStream.format("noop")
-    copied = rows.select("key", "value").writeStream
-    return copied.format(Dropping.name()) if way is Way.SINK else copied.foreachBatch(_drop)
+    return written(rows, way, sink=Dropping.name(), function=lambda: _drop)
 
 
 def _drop(batch: DataFrame, _: int) -> None:
     batch.mapInArrow(_Count(), "n long").collect()
 
 
-# -- in the tasks, which are set up as ours
+# -- in the tasks, which are set up as ours: PromptInput needs an attribute to have an effect
 
 
 class _Count(PromptInput):
@@ -92,7 +87,7 @@ class Dropping(DataSource):
     def name(cls) -> str:
         return "dropping"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DroppingWriter:  # noqa: N802, ARG002 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DroppingWriter:  # noqa: N802, ARG002 - Spark's signature
         return DroppingWriter(schema)
 
 
@@ -116,7 +111,7 @@ class ReadyMade(KafkaEosDataSource):
     def name(cls) -> str:
         return "ready-made"
 
-    def streamReader(self, schema: StructType) -> KafkaEosStreamReader:  # noqa: N802 - Spark's
+    def streamReader(self, schema: StructType) -> KafkaEosStreamReader:  # noqa: N802 - Spark's name
         return ReadyMadeReader(self._source_options(schema, streaming=True))
 
 

@@ -25,7 +25,7 @@ def plot(measured: Comparison | Sweep, path: Path) -> None:
         axes.legend(fontsize="small")
     else:
         for each, panel in zip(axes, panels, strict=True):
-            _lines(each, measured, {n: n.removeprefix(f"{panel}, ") for n in measured.lines if n.startswith(panel)})
+            _lines(each, measured, {name: name.removeprefix(f"{panel}, ") for name in measured.lines_of(panel)})
             each.set_title(panel, fontsize="medium")
             each.label_outer()
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
@@ -92,8 +92,8 @@ def _lines(axes: Any, measured: Sweep, labels: Mapping[str, str]) -> None:
         points = measured.line(name)
         marker = _MARKERS[number % len(_MARKERS)]
         spreads = [
-            [point.value - (point.value if point.low is None else point.low) for point in points],
-            [(point.value if point.high is None else point.high) - point.value for point in points],
+            [point.value - point.spread[0] for point in points],
+            [point.spread[1] - point.value for point in points],
         ]
         axes.errorbar(
             [point.at for point in points],

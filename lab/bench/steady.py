@@ -336,13 +336,25 @@ def _writer(spark: SparkSession, query: Query) -> Any:
     reader = spark.readStream.format(kind).options(**query.source)
     if query.columns is not None:
         reader = reader.schema(query.columns)
-    rows = reader.load()
-    if query.way is Way.NOOP:
+    write = (lambda: TransactionalWriter(dict(query.sink))) if query.ours else (lambda: _built_in_batch(query.sink))
+    return written(reader.load(), query.way, sink=kind, options=query.sink, function=write)
+
+
+def written(
+    rows: DataFrame,
+    way: Way,
+    *,
+    sink: str,
+    function: Callable[[], Callable[[DataFrame, int], None]],
+    options: Mapping[str, str] | None = None,
+) -> Any:
+    """The writer of these rows: into noop, or of their keys and values, into a `sink` or by foreachBatch, with what
+    `function` returns.
+    """
+    if way is Way.NOOP:
         return rows.writeStream.format("noop")
     copied = rows.select("key", "value").writeStream
-    if query.way is Way.SINK:
-        return copied.format(kind).options(**query.sink)
-    return copied.foreachBatch(TransactionalWriter(dict(query.sink)) if query.ours else _built_in_batch(query.sink))
+    return copied.format(sink).options(**(options or {})) if way is Way.SINK else copied.foreachBatch(function())
 
 
 def _built_in_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:

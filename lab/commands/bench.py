@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lab.bench.against import Against
-from lab.bench.steady_figures import Way
+from lab.bench.steady_figures import ROWS, Way
 from lab.commands.bench_eos import JavaArguments, eos, numbers, truth
 from spark_kafka_eos.errors import ToolFailed
 
@@ -156,15 +156,13 @@ def floor(
     plot: Plot = None,
 ) -> None:
     """Measure the least that a query can take: with rows that are ready-made, and that Python drops."""
-    wanted = parse_ways(ways)
+    wanted = parse_ways(ways, ROWS)
 
     def run(lab: Lab) -> dict[str, Comparison]:
-        from lab.bench.floor import WAYS, floor
+        from lab.bench.floor import floor
         from lab.bench.inputs import Shape
         from lab.bench.steady import Load
 
-        if unknown := set(wanted) - set(WAYS):
-            raise typer.BadParameter(f"{min(unknown)!r} is not one of {', '.join(WAYS)}", param_hint="--ways")
         load = Load(rows=rows, batches=batches, records=Shape(records=0, value_bytes=value_size))
         return dict(floor(lab, str(rows), load, ways=wanted, rounds=runs))
 
@@ -759,12 +757,14 @@ def parse_against(text: str) -> frozenset[Against]:
         raise typer.BadParameter(f"{error}. Use some of {', '.join(Against)}", param_hint="--against") from None
 
 
-def parse_ways(text: str) -> tuple[Way, ...]:
-    """Parse `noop,sink`. Raises typer.BadParameter for unknown names."""
-    try:
-        return tuple(Way(name.strip()) for name in text.split(","))
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}. Use some of {', '.join(Way)}", param_hint="--ways") from None
+def parse_ways(text: str, known: Sequence[Way] = tuple(Way)) -> tuple[Way, ...]:
+    """Parse `noop,sink`. Raises typer.BadParameter for names that are not `known`."""
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is not a valid Way. Use some of {', '.join(known)}", param_hint="--ways"
+        )
+    return tuple(map(Way, names))
 
 
 def _shape(records: int, value_size: int, partitions: int, topics: int, compression: str) -> Shape:
