@@ -23,7 +23,8 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("slow-run.txt")
-HISTORIES = "tests/simulation/test_seeds.py::test_a_million_histories_are_correct"
+SEEDS = "tests/simulation/test_seeds.py"
+HISTORIES = f"{SEEDS}::test_a_million_histories_are_correct"
 BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
 SOAK = "tests/spark/test_soak.py"
 AN_HOUR = f"{SOAK}::test_an_hour_of_faults_leaves_what_each_way_writes_exactly_once"
@@ -41,6 +42,7 @@ PARTS = {
     "traces": ["tests/spec/test_many_traces.py"],
     "real-traces": ["tests/spec/test_many_real_traces.py"],
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
+    "late-drivers": [f"{SEEDS}::test_drivers_that_come_back_late_harm_nobody_in_many_histories"],
     "all-interleavings": ["tests/simulation/test_exhaustive.py"],
     "requirements": ["tests/requirements"],
     "guards": ["tests/mutated/test_guards.py"],

@@ -44,6 +44,7 @@ AllGuards == {
     "Owner",                 \* Who committed the last entry takes the id only if it is as this commit left it.
     "EarlierRuns",           \* An entry names the runs that committed before its own.
     "LookAgain",             \* Before an InitProducerId without an answer is sent again, its sender looks again.
+    "NamesEpoch",            \* Whose transaction the coordinator aborted names the epoch that this left.
     "ReadAgain",             \* The ledger is read again after InitProducerId, if somebody may have committed.
     "Digest",                \* A batch is skipped only if the entry has its offsets, not only its number.
     "FirstAttempts",         \* The barrier: commit only what first attempts of tasks and stages appended.
@@ -135,6 +136,7 @@ Go(r, at) == To(r, [run[r] EXCEPT !.at = at])
 Now == <<kafka.state, kafka.epoch>>
 Taken(epoch) == kafka.epoch # epoch
 GivenUp(epoch) == kafka.state \in {"PrepareAbort", "CompleteAbort"} /\ kafka.epoch = epoch + 1
+AfterAbort(epoch) == IF Has("NamesEpoch") THEN epoch + 1 ELSE None
 
 (* transaction/ownership.py *)
 LeftByRun(epoch, seen) ==
@@ -167,19 +169,21 @@ Appending(m) == [Cleared(m) EXCEPT !.at = IF TV = 1 THEN "add partitions" ELSE "
 (*   looked    it took the id and has looked since                         *)
 (*   overtaken, overtaken looked   the same, and then another one took it  *)
 (*   saw       another one took it, and then it looked                     *)
+(*   doubtful  the same, but what it saw may be what its own               *)
+(*             InitProducerId, which was not answered, has left            *)
 (* The sink, which keeps nothing from batch to batch, knows by the ledger  *)
 (* that it took the id: a run of it that committed nothing yet starts.     *)
 (***************************************************************************)
 Looked(owned) ==
     CASE owned \in {"own", "looked"} -> "looked"
-      [] owned \in {"overtaken", "overtaken looked", "saw"} -> "saw"
+      [] owned \in {"overtaken", "overtaken looked", "saw", "doubtful"} -> "saw"
       [] owned = "never" -> owned
 
 (* A look after an InitProducerId without an answer, which found what that request may have left: another driver's     *)
-(* first InitProducerId leaves the same.                                                                              *)
-LookedAgain(owned) ==
+(* first InitProducerId leaves the same. Who `starts` may take the id nevertheless.                                   *)
+LookedAgain(starts, owned) ==
     CASE owned = "own" -> "looked"
-      [] owned = "overtaken" -> "overtaken looked"
+      [] owned = "overtaken" -> IF starts THEN "overtaken looked" ELSE "doubtful"
       [] owned \notin {"own", "overtaken"} -> owned
 
 Overtaken(owned) ==
@@ -190,14 +194,15 @@ Overtaken(owned) ==
 (* An InitProducerId without an answer uses up the look before it. *)
 LookUsed(owned) ==
     CASE owned = "looked" -> "own"
-      [] owned = "overtaken looked" -> "overtaken"
-      [] owned \notin {"looked", "overtaken looked"} -> owned
+      [] owned \in {"overtaken looked", "doubtful"} -> "overtaken"
+      [] owned \notin {"looked", "overtaken looked", "doubtful"} -> owned
 
 (* Whether InitProducerId of `r`, which changed something, disturbs the live owner; `owned` was when it was sent. *)
 Disturbs(r, owned) ==
     /\ owner \notin {None, r}
     /\ run[owner].at \notin Ends
     /\ \/ owned \in {"overtaken", "saw"}
+       \/ owned = "doubtful" /\ kafka.state # "Ongoing"  \* what is open now began after the look
        \/ owned = "own" /\ run[r].owned \notin {"own", "looked"}
 
 OthersOvertaken(r, memory) ==
@@ -377,13 +382,15 @@ AsksIfHeld(r) ==
     /\ LET m == [run[r] EXCEPT !.owned = Looked(@)]
            next == IF FenceNeeded /\ m.under = None THEN "fence" ELSE "init"
        IN  To(r, IF ~Has("HeldIsAsked") \/ ~Taken(m.epoch) THEN [m EXCEPT !.at = next, !.seen = Now]
-                 ELSE IF GivenUp(m.epoch) THEN [m EXCEPT !.at = next, !.epoch = None, !.seen = Now, !.under = None]
+                 ELSE IF GivenUp(m.epoch)
+                 THEN [m EXCEPT !.at = next, !.epoch = AfterAbort(@), !.seen = Now, !.under = None]
                  ELSE Ended(m, "fenced"))
     /\ Unchanged
 
 (* TV1 without verification: all partitions join the old epoch's transaction, so that the markers of its abort shut   *)
 (* the old epoch out of them. Who looked before asks again first, and looks again if the answer is another one. Who   *)
-(* held the id before ends if another driver took it.                                                                 *)
+(* held the id before ends if another driver took it. It names the epoch under which the abort will leave the id,     *)
+(* which nobody else can name.                                                                                        *)
 Fences(r) ==
     /\ run[r].at = "fence"
     /\ LET m == [run[r] EXCEPT !.owned = Looked(@)]
@@ -393,7 +400,8 @@ Fences(r) ==
                          /\ UNCHANGED kafka
            ELSE /\ IF kafka.epoch = None THEN UNCHANGED kafka
                    ELSE answer.code = "NONE" /\ kafka' = answer.kafka
-                /\ To(r, [m EXCEPT !.at = "init", !.epoch = None, !.under = None])
+                /\ To(r, [m EXCEPT !.at = "init", !.epoch = IF @ = None THEN None ELSE AfterAbort(kafka.epoch),
+                                          !.under = None])
     /\ UNCHANGED <<late, checkpoints, budget, owner, harmed>>
 
 (* InitProducerId. If a transaction is open, the first one aborts it, and the next one waits for its markers. *)
@@ -417,14 +425,16 @@ Takes(r) ==
                               ELSE [held EXCEPT !.at = "read"])
     /\ UNCHANGED <<late, checkpoints, budget>>
 
-(* InitProducerId was not answered: whose is the id, before it is sent again? *)
+(* InitProducerId was not answered: whose is the id, before it is sent again? Who held an epoch and names none ends    *)
+(* in doubt.                                                                                                          *)
 LooksAgain(r) ==
     /\ run[r].at = "init" /\ run[r].unanswered
     /\ LET m == run[r]
-           before == IF m.epoch # None THEN m.epoch ELSE m.seen[2]
+           before == m.seen[2]
+           doubtful == Has("NamesEpoch") /\ m.epoch = None /\ ~m.starts /\ kafka.state = "Empty" /\ Taken(before)
            again == [m EXCEPT !.unanswered = FALSE]
        IN  To(r, IF ~Has("LookAgain") THEN again
-                 ELSE IF LeftByTake(before) THEN [again EXCEPT !.owned = LookedAgain(@)]
+                 ELSE IF LeftByTake(before) /\ ~doubtful THEN [again EXCEPT !.owned = LookedAgain(m.starts, @)]
                  ELSE Ended(m, "fenced"))
     /\ Unchanged
 
@@ -547,7 +557,8 @@ Doubts(r) ==
            committed == kafka.state = "CompleteCommit" /\ kafka.epoch = m.epoch + (IF TV = 2 THEN 1 ELSE 0)
            settle == [Cleared(m) EXCEPT !.at = IF FenceNeeded THEN "fence" ELSE "init", !.doubt = TRUE, !.seen = Now]
        IN  To(r, IF committed THEN [Committed(r, kafka.epoch) EXCEPT !.owned = m.owned]
-                 ELSE IF (run[r].slow /\ GivenUp(m.epoch)) \/ (TV = 1 /\ ~Taken(m.epoch)) THEN [settle EXCEPT !.epoch = None]
+                 ELSE IF run[r].slow /\ GivenUp(m.epoch) THEN [settle EXCEPT !.epoch = AfterAbort(m.epoch)]
+                 ELSE IF TV = 1 /\ ~Taken(m.epoch) THEN [settle EXCEPT !.epoch = None]
                  ELSE IF Taken(m.epoch) THEN Ended(m, "fenced")
                  ELSE settle)
     /\ Unchanged
@@ -558,7 +569,7 @@ AsksWhy(r) ==
     /\ run[r].at = "ask why"
     /\ LET m == [Cleared(run[r]) EXCEPT !.owned = Looked(@)]
        IN  To(r, IF m.slow /\ GivenUp(m.epoch)
-                 THEN [m EXCEPT !.at = IF FenceNeeded THEN "fence" ELSE "init", !.epoch = None, !.seen = Now]
+                 THEN [m EXCEPT !.at = IF FenceNeeded THEN "fence" ELSE "init", !.epoch = AfterAbort(@), !.seen = Now]
                  ELSE IF Taken(m.epoch) THEN Ended(m, "fenced")
                  ELSE [m EXCEPT !.at = "abort"])
     /\ Unchanged

@@ -23,6 +23,7 @@ from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.fence import Fence
+from spark_kafka_eos.transaction.ownership import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import TRANSITIONS, Event, State
 
@@ -164,6 +165,21 @@ def _no_look_again() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _epoch_is_not_named() -> Iterator[None]:
+    """After its transaction was aborted by the coordinator, a driver takes the id as one that starts."""
+    ours = SharedTransaction._require_only_ours
+
+    def required(self: Any, before: Owner | None, *, may_doubt: bool) -> None:
+        ours(self, before, may_doubt=True)
+
+    with (
+        mock.patch.object(SharedTransaction, "_hold_next", SharedTransaction._let_go),
+        mock.patch.object(SharedTransaction, "_require_only_ours", required),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def _earlier_runs_unknown() -> Iterator[None]:
     """An entry does not name the runs that committed before its own."""
     with mock.patch.object(ledger, "runs_before", return_value=()):
@@ -208,6 +224,7 @@ BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no-look": _no_look,
     "no-owner-check": _no_owner_check,
     "no-look-again": _no_look_again,
+    "epoch-is-not-named": _epoch_is_not_named,
     "earlier-runs-unknown": _earlier_runs_unknown,
     "held-is-not-asked": _held_is_not_asked,
     "look-always-counts": _look_always_counts,
@@ -223,6 +240,7 @@ def in_driver(bug: str, job: Job, pipe: Connection) -> None:
 # To be found where drivers often come back late.
 LATE_DRIVERS = (
     "no-look",
+    "no-look-again",
     "no-owner-check",
     "held-is-not-asked",
     "look-always-counts",

@@ -15,8 +15,8 @@ class Conditions:
     `expiry`: there may be weeks without commits, in which brokers forget (see `expiry`). This condition draws
     additional random numbers.
 
-    `late`: drivers often pause before a batch, so that a successor takes over, and then come back. It draws additional
-    random numbers, too.
+    `late`: drivers often pause before a batch, so that a successor takes over, and then come back; and faults are often
+    at InitProducerId. It draws additional random numbers, too.
 
     `elsewhere`: source and sink are on different clusters, so that only the ledger has the progress.
     """

@@ -16,7 +16,7 @@ from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.coordinator import Coordinator, Phase
 from lab.simulation.expiry import stand_still
 from lab.simulation.kafka import ModelKafka
-from lab.simulation.network import Network
+from lab.simulation.network import OFTEN, OFTEN_IF_LATE, Network
 from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, WritePath, contents_of
 from lab.simulation.record import Recorder, Recording
 from lab.simulation.world import Process, Stuck, World
@@ -99,7 +99,7 @@ class Life:
             conditions=conditions,
         )
         self.kafka.transactions.opened = self._time_out
-        self.network = Network(self.kafka)
+        self.network = Network(self.kafka, often=OFTEN_IF_LATE if conditions.late else OFTEN)
         self.queries = 1
         self.checkpoint = Checkpoint("query 1")
         self.claims: list[Claim] = []

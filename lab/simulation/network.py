@@ -44,7 +44,9 @@ _PASSING = {
 _DONE_ALL_THE_SAME = {"Produce": (7, 20), "CreateTopics": (7,)}
 
 # How interesting a fault is at a request, as a factor of its probability.
-_OFTEN = {"EndTxn": 3.0, "OffsetFetch": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
+OFTEN: Mapping[str, float] = {"EndTxn": 3.0, "OffsetFetch": 3.0, "FindCoordinator": 0.2, "Metadata": 0.2}
+# The same where drivers come back late.
+OFTEN_IF_LATE: Mapping[str, float] = {**OFTEN, "InitProducerId": 12.0}
 # How often each kind of fault happens, relative to the others.
 KINDS: Mapping[str, int] = {
     "request lost": 6,
@@ -64,10 +66,14 @@ def _version(api: str, newest: int | None, exactly: int | None) -> int:
 
 
 class Network:
-    """The network of one world, which leads to `kafka`; `kinds` are its faults, with their weights."""
+    """The network of one world, which leads to `kafka`; `kinds` are its faults, with their weights, and `often` is how
+    often a request meets one, by API.
+    """
 
-    def __init__(self, kafka: ModelKafka, kinds: Mapping[str, int] = KINDS) -> None:
-        self.kafka, self.kinds = kafka, kinds
+    def __init__(
+        self, kafka: ModelKafka, kinds: Mapping[str, int] = KINDS, *, often: Mapping[str, float] = OFTEN
+    ) -> None:
+        self.kafka, self.kinds, self.often = kafka, kinds, often
         self._cut_off: dict[Process, float] = {}  # the end of the outage
         self.misled: set[Process] = set()  # processes that received outdated offsets
         self.owners = Owners(kafka.transactions.states)
@@ -160,10 +166,12 @@ class ModelConnection:
         elif self._late:
             self._arrive_later(api, version, request)
             answer = None
-        elif world.strikes(api, _OFTEN.get(api, 1.0)):
+        elif world.strikes(api, self._network.often.get(api, 1.0)):
             answer = self._struck(api, version, request)
         else:
             answer = self._arrive(api, version, request)
+        if answer is None:
+            self._network.owners.unanswered(self._process.whole, api)
         world.heard(self._process, answer)
         idle = 0.0
         if api == "Fetch" and answer is not None and not any(map(_has_records, answer.responses)):
@@ -198,8 +206,8 @@ class ModelConnection:
 
     # -- the fate of a request
 
-    def _arrive(self, api: str, version: int, request: Any) -> Any:
-        answer = self._sent(api, version, request)(True)
+    def _arrive(self, api: str, version: int, request: Any, *, in_time: bool = True) -> Any:
+        answer = self._sent(api, version, request)(in_time)
         world = self._process.world
         if world.trace is not None:
             world.note(f"{shown(api, version, request)} -> {shown_answer(answer)}")
@@ -257,7 +265,7 @@ class ModelConnection:
         if kind == "request lost":
             self._cut = True
         elif kind == "answer lost":
-            self._arrive(api, version, request)
+            self._arrive(api, version, request, in_time=False)
             self._cut = world.chance.happens("cut with the answer", 0.5)
         else:
             self._late = world.chance.choose("late by", _DELAYS_S)

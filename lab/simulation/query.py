@@ -253,6 +253,7 @@ class SimulatedDriver:
                 self.process.sleep(seconds)
             if self._way == "sink":  # which commits each batch in a separate process
                 transaction = self._transaction(cluster, decide_micro_batch(OPTIONS))
+                self._network.owners.forgets(self.process)
             if not self._planned(number, start):
                 return
             planned = self.checkpoint.batch(number, start)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 GUARDS = (
-    "Look", "HeldIsAsked", "Owner", "EarlierRuns", "LookAgain", "ReadAgain", "Digest", "FirstAttempts", "Counts",
-    "RetryAppendsNothing", "CommitOnly", "NewEpoch", "Fence",
+    "Look", "HeldIsAsked", "Owner", "EarlierRuns", "LookAgain", "NamesEpoch", "ReadAgain", "Digest",
+    "FirstAttempts", "Counts", "RetryAppendsNothing", "CommitOnly", "NewEpoch", "Fence",
 )  # fmt: skip
 
 TABLE_GUARDS = (
@@ -152,6 +152,11 @@ LARGER = (
     replace(_SINK, timeouts=1),
     replace(_SINK, timeouts=1, end_first=True),
     replace(_WRITER, records=1, late=1, end_first=True),
+    replace(_WRITER, records=1, late=1, timeouts=1),
+    replace(_TV1, records=1, late=1, timeouts=1),
+    replace(_UNVERIFIED, records=1, late=1, timeouts=1),
+    replace(_WRITER, records=1, late=2),
+    replace(_TV1, records=1, late=2),
     replace(_TV1, late=1),
     replace(_SINK, late=1),
     replace(_SINK, protocol=1, late=1),
@@ -185,6 +190,7 @@ WEAKENED = {
     ("Owner",): (_SINK, "NoHarm"),
     ("EarlierRuns",): (replace(_SINK, records=3), "NoHarm"),
     ("LookAgain",): (replace(_SINK, late=1), "NoHarm"),
+    ("NamesEpoch",): (replace(_WRITER, records=1, late=1, timeouts=1), "NoHarm"),
     ("ReadAgain",): (replace(_WRITER, records=1), "ExactlyOnce"),
     ("Digest",): (replace(_WRITER, old=1), "DoneIsCommitted"),
     ("FirstAttempts",): (_STAGE, "ExactlyOnce"),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from spark_kafka_eos.cli import python_name
+from spark_kafka_eos.cli.taking import take
 from spark_kafka_eos.cli.terminal import Text
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.ledger.refusal import Refuse
@@ -167,4 +168,4 @@ def carry_out(
                     f"the table is no longer at version {found.held.version}: a driver is alive, and has written to it",
                     action="Nothing was changed. Run the command again.",
                 ) from error
-            TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms).init_producer_id()
+            take(cluster, options.transactional_id, options.transaction_timeout_ms, shown=found.kafka.owner)

@@ -14,6 +14,7 @@ from spark_kafka_eos.cli import transaction_tables as tables
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.cli.shown import AsJson, Watch, watch
+from spark_kafka_eos.cli.taking import take
 from spark_kafka_eos.cli.terminal import Console
 from spark_kafka_eos.errors import BrokerError, ToolFailed
 from spark_kafka_eos.ledger.entry import LedgerEntry
@@ -27,7 +28,6 @@ from spark_kafka_eos.operators.transaction_markers import write_abort_marker
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import transaction as describe_transaction
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.words import printable
 
 transactions = typer.Typer(
@@ -252,7 +252,7 @@ class _Whole:
         )
         try:
             timeout_ms = facts.timeout_ms if facts.times_out else _ABORT_MS  # of nothing: it only fences
-            TransactionCoordinator(self._cluster, self._id, timeout_ms).init_producer_id()
+            take(self._cluster, self._id, timeout_ms, shown=facts)
         except BrokerError as error:
             if error.code != _CONCURRENT_TRANSACTIONS:
                 raise

@@ -14,7 +14,7 @@ Not obvious:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_kafka_eos.model import ProducerIdentity
 from spark_kafka_eos.protocol.facts import TransactionFacts
@@ -29,18 +29,24 @@ class Owner:
     producer_id: int = -1
     epoch: int = -1
 
+    @classmethod
+    def of(cls, facts: TransactionFacts | None) -> Owner:
+        return cls() if facts is None else cls(producer_id=facts.producer_id, epoch=facts.epoch)
+
 
 def taken_from(held: ProducerIdentity, now: TransactionFacts) -> bool:
     """Whether the id is no longer that of `held`."""
     return (now.producer_id, now.epoch) != (held.producer_id, held.epoch)
 
 
+def after_abort(held: ProducerIdentity) -> ProducerIdentity:
+    """`held` with the epoch that the coordinator leaves when it aborts the transaction of `held` by itself."""
+    return replace(held, epoch=held.epoch + 1)
+
+
 def is_given_up(held: ProducerIdentity, now: TransactionFacts) -> bool:
     """Whether the coordinator aborted the transaction of `held`, and nobody has a new epoch since."""
-    return now.state in ("PrepareAbort", "CompleteAbort") and (now.producer_id, now.epoch) == (
-        held.producer_id,
-        held.epoch + 1,
-    )
+    return now.state in ("PrepareAbort", "CompleteAbort") and not taken_from(after_abort(held), now)
 
 
 def is_left_by_commit(
@@ -68,14 +74,17 @@ def is_left_by_run(producer_id: int, epoch: int, now: TransactionFacts) -> bool:
     return opened_again or timed_out or is_left_by_commit(producer_id, epoch, now)
 
 
-def is_left_by_take(before: Owner, now: TransactionFacts) -> bool:
+def is_left_by_take(before: Owner, now: TransactionFacts, *, in_doubt: bool = True) -> bool:
     """Whether one InitProducerId, applied or not, explains what the id was `before` and is `now`.
 
     An open transaction takes two epochs: one to abort it, one for the new owner. A first one of somebody else looks the
-    same as our own; both then know nothing of what the other may have written, which is nothing yet.
+    same as our own; both then know nothing of what the other may have written, which is nothing yet. The result is
+    `in_doubt` if somebody has the new epoch: whoever that is.
     """
-    if (now.producer_id, now.epoch) == (before.producer_id, before.epoch):
+    if Owner.of(now) == before:
         return True
+    if now.state == "Empty" and not in_doubt:
+        return False
     if now.state not in ("Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"):
         return False
     if before == Owner():

@@ -20,6 +20,11 @@ Not obvious:
     whoever sends it again looks again (`_require_only_ours`).
   Only what happens between the answer and InitProducerId remains unseen. Then the last one that takes the id wins, and
   the other one is fenced.
+- Who held the id names an epoch in InitProducerId, which then is a compare-and-set (KIP-360): the coordinator gives a
+  new epoch only if nobody else got one since, and recognizes a resend. Name an epoch only if nobody else can name it,
+  since two processes would get the same new one: the held one, or the one after it, if the coordinator raised it to
+  abort the transaction (`_hold_next`). Who starts, and the sink, which holds nothing from batch to batch, name none. If
+  theirs is not answered, another driver's first InitProducerId looks like their own, and they go on.
 - The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
   ledger is read again after InitProducerId, when nothing can be committed any more.
 - An abort is EndTxn(abort), then a new epoch. InitProducerId alone would also abort, but a fenced process that sends it
@@ -74,6 +79,7 @@ from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.ownership import (
     Owner,
+    after_abort,
     is_given_up,
     is_left_by_commit,
     is_left_by_run,
@@ -105,9 +111,7 @@ def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
 
 
 def _owner(facts: _Facts) -> Owner | None:
-    if isinstance(facts, Unread):
-        return None
-    return Owner() if facts is None else Owner(producer_id=facts.producer_id, epoch=facts.epoch)
+    return None if isinstance(facts, Unread) else Owner.of(facts)
 
 
 def _described(cluster: Cluster, transactional_id: str) -> _Facts:
@@ -308,7 +312,7 @@ class SharedTransaction:
         if self._transaction.state not in _OPEN:
             return
         if self._given_up:
-            self._let_go()
+            self._hold_next()
         elif not self._fence.needed():  # the fence also aborts
             self._unsure = True
             try:
@@ -316,7 +320,7 @@ class SharedTransaction:
             except ProducerFenced as error:
                 if not self._timed_out():
                     raise self._fenced(error) from error
-                self._let_go()
+                self._hold_next()
             except TransactionAborted:
                 _log.info("the coordinator has already aborted the transaction")
         self._require_held()
@@ -334,8 +338,9 @@ class SharedTransaction:
         """Get the next epoch of a held identity, unless EndTxn returned it. Returns what `_initialise` returns."""
         if self._transaction.state is State.READY:
             return True
+        held = self._identity
         self._require_held()
-        return self._initialise(self._identity)
+        return self._initialise(held)
 
     def _take(self, batch: MicroBatch, *, anyway: bool = False) -> verdicts.Verdict:
         """Look, and take the id if the verdict is to write, or `anyway`: the verdict once the id is ours. Raises
@@ -417,7 +422,7 @@ class SharedTransaction:
         if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
             return
         if is_given_up(self._identity, facts):  # by its timeout; in TV1, a late request may have opened one again
-            self._let_go()
+            self._hold_next()
             return
         raise self._overtaken(facts)
 
@@ -460,13 +465,14 @@ class SharedTransaction:
         `looked` is what a look found. The fence asks again, and raises _OwnerChanged if the answer is another one.
         """
         self._require_not_fenced()
-        before = self._known_before(looked)
+        named, before = self._identity, self._known_before(looked)
+        has_held = self._unsure or self._let_go_of is not None
         try:
-            if (self._identity is None or self._transaction.state in _OPEN) and self._fence.needed():
-                before = self._shut_stragglers_out(looked)
+            if (self._identity is None or self._transaction.state in _MAY_BE_OPEN) and self._fence.needed():
+                named, before = self._shut_stragglers_out(looked)
             self._unsure = True
             self._identity = self._coordinator.init_producer_id(
-                self._identity, again=lambda: self._require_only_ours(before)
+                named, again=lambda: self._require_only_ours(before, may_doubt=named is not None or not has_held)
             )
         except ProducerFenced as error:
             raise self._fenced(error) from error
@@ -482,37 +488,52 @@ class SharedTransaction:
         self._unsure = False
         return counts
 
-    def _require_only_ours(self, before: Owner | None) -> None:
+    def _require_only_ours(self, before: Owner | None, *, may_doubt: bool) -> None:
         """Raise ProducerFenced if the id, which was `before`'s when InitProducerId was sent, is now neither that one's
-        nor as this request leaves it. If `before` is None, that is not known.
+        nor as this request leaves it. If `before` is None, that is not known. Another driver's first InitProducerId
+        leaves the same: `may_doubt` is whether that may be so.
         """
         facts = self._facts()
-        if before is not None and isinstance(facts, TransactionFacts) and not is_left_by_take(before, facts):
+        if before is None or not isinstance(facts, TransactionFacts):
+            return
+        if not is_left_by_take(before, facts, in_doubt=may_doubt):
             raise self._overtaken(facts, ", since this driver's InitProducerId, which was not answered")
 
     def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
         """The owner as far as this process knows, None if it does not."""
-        if self._identity is not None:
-            return Owner(producer_id=self._identity.producer_id, epoch=self._identity.epoch)
+        if (held := self._identity or self._let_go_of) is not None:
+            return Owner(producer_id=held.producer_id, epoch=held.epoch)
         return None if looked is None else _owner(*looked)
 
-    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> Owner | None:
-        """Apply the fence, and return the owner before it. The next InitProducerId is that of a new producer."""
-        facts = self._facts()
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> tuple[ProducerIdentity | None, Owner | None]:
+        """Apply the fence. Returns what the next InitProducerId, which aborts its transaction, must name, and who
+        owned the id before.
+        """
+        facts, held = self._facts(), self._identity
         if looked is not None and not _same(*looked, facts):
             raise _OwnerChanged
+        named: ProducerIdentity | None = None
         if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
-            held = self._identity or self._let_go_of
-            if held is not None and taken_from(held, facts) and not is_given_up(held, facts):
+            known = held or self._let_go_of
+            if known is not None and taken_from(known, facts) and not is_given_up(known, facts):
                 raise self._overtaken(facts)
             try:
-                self._fence.apply(last, was_committed=facts.state == "CompleteCommit")
+                opened = self._fence.apply(last, was_committed=facts.state == "CompleteCommit")
             except ProducerFenced:
-                if held is not None:
+                if known is not None:
                     raise
                 _log.info("another new producer has fenced the old epoch already")
-        self._identity = None
-        return _owner(facts)
+            else:
+                if held is not None:
+                    self._identity = last
+                    named = after_abort(last) if opened else last
+        return named, _owner(facts)
+
+    def _hold_next(self) -> None:
+        """Go on from the epoch with which the coordinator aborted the transaction of the held one. It was given to
+        nobody, and only the holder of the one before can name it.
+        """
+        self._identity, self._given_up = after_abort(self.identity), False
 
     def _let_go(self) -> None:
         """Take the id with InitProducerId of a new producer next. The fence, which asks again before that, adds nothing
@@ -540,12 +561,13 @@ class SharedTransaction:
 
     def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
         """What to raise if another producer has the id, and what to stop with."""
+        committed: Committed = "unknown" if self._transaction.state is State.UNKNOWN else "nothing"
         self._transaction.apply(Event.FENCED)
         return ProducerFenced(
             f"transactional.id {self._options.transactional_id!r} now belongs to producer {facts.producer_id}, epoch "
             f"{facts.epoch}{why}",
             action=self._leave_it,
-        ).replaced(committed="nothing")
+        ).replaced(committed=committed)
 
     def _timed_out(self) -> bool:
         """Whether the coordinator aborted our transaction because of its timeout, and no other producer took over
@@ -554,7 +576,7 @@ class SharedTransaction:
         The coordinator then fences the epoch, and the error does not say why (KAFKA-20785).
         """
         identity = self._identity
-        if identity is None:  # its timeout is known already, so the error comes from somebody who took the id since
+        if identity is None:  # it was let go of, so the error comes from somebody who took the id since
             return False
         if self._transaction.state not in _MAY_BE_OPEN or not self._is_overdue():
             return False
@@ -628,8 +650,10 @@ class SharedTransaction:
             facts = None if self._given_up else self._settled_facts()
             if isinstance(facts, TransactionFacts) and (following := self._after_commit(facts, error)) is not None:
                 return self._committed(entry, following)
-            if self._given_up or self._coordinator.transaction_version < 2:
-                # TV1 would fence us with our identity, because the transaction may still be open.
+            if self._given_up or (isinstance(facts, TransactionFacts) and is_given_up(self.identity, facts)):
+                self._hold_next()
+            elif self._coordinator.transaction_version < 2:
+                # It would fence us with our identity, because the transaction may still be open.
                 self._let_go()
             self._initialise()
             verdict = self._verdict(batch)
@@ -682,5 +706,5 @@ class SharedTransaction:
             return replace(identity, producer_id=facts.producer_id, epoch=facts.epoch)
         # Before the timeout, only the InitProducerId of somebody who starts can have aborted it: do not take it back.
         if taken_from(identity, facts) and not (is_given_up(identity, facts) and self._is_overdue()):
-            raise self._overtaken(facts, f" ({error.what})").replaced(committed="unknown")
+            raise self._overtaken(facts, f" ({error.what})")
         return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from lab.simulation.conditions import Conditions
 from lab.simulation.run import run
 
 _EVERY_RUN, _ALL, _PARTS = 3_000, 1_000_000, 10
+_LATE = 30_000
 _FAULTS = {
     "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
     "leaders and coordinators moved", "outage", "outdated coordinator", "passing error", "pause", "request delayed",
@@ -44,3 +46,15 @@ def test_a_million_histories_are_correct(part, cell):
     assert summary.wrong == {}
     assert {(request, fault) for request in _REQUESTS for fault in _OF_REQUESTS} <= summary.met.keys()
     assert summary.seeds == end - first
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("verification", [True, False], ids=["verified", "not verified"])
+def test_drivers_that_come_back_late_harm_nobody_in_many_histories(verification, cell):
+    summary = run(range(_LATE), jobs=2, conditions=Conditions(late=True, verification=verification))
+    verified = "" if verification else ", no verification"
+    cell("Simulation, TV1 and TV2", f"{summary.seeds:,} seeds with late drivers{verified}", "exactly once")
+    assert summary.wrong == {}
+    assert summary.outcomes["ProducerFenced"] > _LATE / 10
+    assert summary.seeds == _LATE

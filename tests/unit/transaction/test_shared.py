@@ -1138,6 +1138,75 @@ def test_an_unanswered_init_producer_id_is_not_sent_again_if_another_driver_took
     assert brokers.entry().run_id == "live"
 
 
+def timing_out(brokers, *, applied, then=lambda: None):
+    """Let the next transaction last longer than its timeout, and the InitProducerId after it have no answer."""
+
+    def time_out():
+        brokers.time_out()
+        losing(brokers, applied=applied, then=then)
+
+    brokers.before("TxnOffsetCommit", time_out)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_who_timed_out_does_not_take_another_drivers_first_epoch_for_that_of_its_own_unanswered_request(
+    brokers, applied
+):
+    """The other one took the id, and has appended nothing yet: so would the unanswered request leave it."""
+    live = owner(brokers)
+    timing_out(brokers, applied=applied, then=lambda: live.begin(of_run(0, "live")))
+    with pytest.raises(ProducerFenced) as ended:
+        write_as(patient_owner(brokers), 0, RUN)
+    assert ended.value.committed == "nothing"
+    live.appending()
+    live.commit(of_run(0, "live"))
+    assert brokers.entry().run_id == "live"
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_who_timed_out_goes_on_after_an_unanswered_init_producer_id_if_nobody_else_took_the_id(brokers, applied):
+    timing_out(brokers, applied=applied)
+    report = write_as(patient_owner(brokers), 0, RUN)
+    assert (report.outcome, len(report.redone)) == ("committed", 1)
+    assert brokers.commits == 1
+
+
+def test_an_abort_that_failed_after_the_timeout_is_tried_again_under_the_same_epoch(brokers):
+    transaction = owner(brokers)
+    timing_out(brokers, applied=False, then=lambda: brokers.meets.update(InitProducerId=lost))
+    with pytest.raises(BrokerUnreachable):
+        write_as(transaction, 0, RUN)
+    brokers.meets.clear()
+    transaction.abort()
+    assert write_as(transaction, 0, RUN).outcome == "committed"
+    assert brokers.commits == 1
+
+
+def doubting(brokers, *, applied, then=lambda: None):
+    """Let the next commit get lost, and the InitProducerId that settles it have no answer."""
+    brokers.lose_commit("request", then=lambda: losing(brokers, applied=applied, then=then))
+
+
+@pytest.mark.parametrize("brokers", [(1, False), (1, True)], indirect=True, ids=["TV1", "TV1, verified"])
+def test_who_has_neither_of_two_answers_ends_rather_than_take_the_id_in_doubt(brokers):
+    live = owner(brokers)
+    doubting(brokers, applied=False, then=lambda: live.begin(of_run(0, "live")))
+    with pytest.raises(ProducerFenced, match="was not answered") as ended:
+        write_as(patient_owner(brokers), 0, RUN)
+    assert ended.value.committed == "unknown"
+    live.appending()
+    live.commit(of_run(0, "live"))
+    assert brokers.entry().run_id == "live"
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_who_has_neither_of_two_answers_goes_on_if_nobody_else_took_the_id(brokers, applied):
+    """While the transaction is open, its first InitProducerId only aborts it."""
+    doubting(brokers, applied=applied)
+    assert write_as(patient_owner(brokers), 0, RUN).outcome == "committed"
+    assert brokers.commits == 1
+
+
 def test_a_run_goes_on_in_another_process_after_its_own_commit(brokers):
     for number in range(4):
         assert write_as(owner(brokers), number, RUN).redone == ()
