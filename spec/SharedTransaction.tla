@@ -434,8 +434,9 @@ LooksAgain(r) ==
            doubtful == Has("NamesEpoch") /\ m.epoch = None /\ ~m.starts /\ kafka.state = "Empty" /\ Taken(before)
            again == [m EXCEPT !.unanswered = FALSE]
        IN  To(r, IF ~Has("LookAgain") THEN again
-                 ELSE IF LeftByTake(before) /\ ~doubtful THEN [again EXCEPT !.owned = LookedAgain(m.starts, @)]
-                 ELSE Ended(m, "fenced"))
+                 ELSE IF ~LeftByTake(before) THEN Ended(m, "fenced")
+                 ELSE IF doubtful THEN Ended(m, "failed")
+                 ELSE [again EXCEPT !.owned = LookedAgain(m.starts, @)])
     /\ Unchanged
 
 (* Reads the ledger as the owner: nobody else can commit any more. It waits for offsets that are pending; not for      *)

@@ -491,13 +491,20 @@ class SharedTransaction:
     def _require_only_ours(self, before: Owner | None, *, may_doubt: bool) -> None:
         """Raise ProducerFenced if the id, which was `before`'s when InitProducerId was sent, is now neither that one's
         nor as this request leaves it. If `before` is None, that is not known. Another driver's first InitProducerId
-        leaves the same: `may_doubt` is whether that may be so.
+        leaves the same: raise CommitOutcomeUnknown if that may be so, unless it `may_doubt`.
         """
         facts = self._facts()
         if before is None or not isinstance(facts, TransactionFacts):
             return
-        if not is_left_by_take(before, facts, in_doubt=may_doubt):
+        if not is_left_by_take(before, facts):
             raise self._overtaken(facts, ", since this driver's InitProducerId, which was not answered")
+        if not may_doubt and not is_left_by_take(before, facts, in_doubt=False):
+            raise CommitOutcomeUnknown(
+                f"InitProducerId was not answered, and transactional.id {self._options.transactional_id!r} now belongs "
+                f"to producer {facts.producer_id}, epoch {facts.epoch}: by this request, or by another driver",
+                action="Start the query again, unless another driver runs, because a start takes the id from it. "
+                f"`{owner_command(self._options)}` shows the owner.",
+            )
 
     def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
         """The owner as far as this process knows, None if it does not."""
