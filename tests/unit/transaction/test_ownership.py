@@ -8,6 +8,7 @@ from spark_kafka_eos.model import ProducerIdentity
 from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.ownership import (
     Owner,
+    after_abort,
     is_given_up,
     is_left_by_commit,
     is_left_by_run,
@@ -103,6 +104,19 @@ def test_a_run_leaves_its_commit_or_what_a_late_request_of_it_opened_again(state
 @pytest.mark.parametrize("state", ["Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"])
 def test_one_request_for_the_id_takes_up_to_two_epochs(state, now, taken):
     assert is_left_by_take(Owner(producer_id=7, epoch=3), facts(state, *now)) is taken
+
+
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_whose_a_new_epoch_is_cannot_be_seen_as_long_as_nothing_was_begun_in_it(epoch):
+    before = Owner(producer_id=7, epoch=3)
+    assert is_left_by_take(before, facts("CompleteAbort", 7, epoch), in_doubt=False), "nobody has it"
+    assert not is_left_by_take(before, facts("Empty", 7, epoch), in_doubt=False)
+    assert is_left_by_take(before, facts("Empty", 7, 3), in_doubt=False), "nobody came"
+
+
+def test_the_epoch_that_an_abort_by_the_coordinator_leaves_is_the_next_one():
+    assert after_abort(held(3)) == held(4)
+    assert is_given_up(held(3), facts("CompleteAbort", 7, after_abort(held(3)).epoch))
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "CompleteCommit", "Dead"])
