@@ -13,6 +13,7 @@ from lab.bench.steady_figures import (
     OURS,
     OURS_SCHEMA,
     READY_MADE,
+    RELAYED,
     STEADY,
     Ratio,
     Way,
@@ -142,10 +143,13 @@ def _steady(results: Results) -> Iterator[TargetRow]:
 
 
 def _limit(floor: Measured | None) -> Ratio | None:
-    """The ratio to the built-in connector if our own work took no time, where that was measured."""
+    """The ratio to the built-in connector if our own work took no time, where that was measured: with what the brokers
+    need, if that was, too.
+    """
     if not isinstance(floor, Comparison):
         return None
-    return paired(floor.named(READY_MADE), floor.named(BUILT_IN))
+    measured = {series.name: series for series in floor.series}
+    return paired(measured.get(RELAYED, measured[READY_MADE]), measured[BUILT_IN])
 
 
 def _first_batches(results: Results) -> Iterator[TargetRow]:

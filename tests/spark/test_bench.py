@@ -11,7 +11,7 @@ from lab.bench.lab import Lab
 from lab.bench.latency import latency
 from lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
 from lab.bench.steady import Load
-from lab.bench.steady_figures import BUILT_IN, OURS, READY_MADE, grids
+from lab.bench.steady_figures import BUILT_IN, OURS, READY_MADE, RELAYED, grids
 from lab.bench.transform import BUILT_IN_AVRO, EOS_AVRO, FUNCTION, SQL, transform
 from lab.bench.watched import cost_of_looking
 from lab.bench.with_table import BOTH, TOPIC, cost_of_a_table
@@ -129,6 +129,6 @@ def test_memory_is_watched_on_every_path_and_in_a_query_of_many_batches(lab, spa
 def test_each_way_takes_turns_with_rows_that_are_ready_made_and_dropped(lab):
     load = Load(rows=100, batches=2, records=Shape(records=0))
     found = dict(floor(lab, "100", load, rounds=1))
-    assert [names(each) for each in found.values()] == [[OURS, BUILT_IN, READY_MADE]] * 3
+    assert [names(each) for each in found.values()] == [[OURS, BUILT_IN, READY_MADE, RELAYED]] * 3
     (table,) = grids(found)
     assert len(table.rows) == 3

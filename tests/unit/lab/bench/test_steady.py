@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from lab.bench import floor, show
+from lab.bench import ready_made, show
 from lab.bench.figures import Comparison, Series
 from lab.bench.machine import machine
 from lab.bench.steady_figures import (
@@ -13,6 +13,7 @@ from lab.bench.steady_figures import (
     OURS_SCHEMA,
     PLAIN_SETTINGS,
     READY_MADE,
+    RELAYED,
     Ratio,
     Used,
     counted,
@@ -159,6 +160,13 @@ def test_what_is_left_without_our_own_work_is_beside_both_connectors():
     assert grid.rows[0][1:] == ("600", "500", "1.20 × (1.20-1.20)", "300", "2.00 × (2.00-2.00)")
 
 
+def test_so_is_what_the_brokers_need_where_it_was_measured():
+    sides = {OURS: [0.5], BUILT_IN: [0.6], READY_MADE: [0.3], RELAYED: [0.4]}
+    (grid,) = grids({"floor-1kb-sink": compared(sides, way="sink")})
+    assert grid.rows[0][4:] == ("300", "2.00 × (2.00-2.00)", "400", "1.50 × (1.50-1.50)")
+    assert len(grid.headings) == len(grid.rows[0])
+
+
 def test_a_table_is_put_into_the_page_that_has_a_place_for_it():
     page = "<!-- steady: begin -->\n<!-- steady: end -->\n"
     filled = show.insert_grids(page, {"steady-100k-noop": (side_by_side(0.2, 0.1, 0.3), machine())})
@@ -190,10 +198,14 @@ def test_arrow_stream_has_a_target_of_its_own():
 
 @pytest.mark.parametrize(
     ("least", "most", "verdict"),
-    [(0.2, "1.55", "missed"), (0.22, "1.41", "missed, out of reach")],
+    [
+        ({READY_MADE: [0.2]}, "1.55", "missed"),
+        ({READY_MADE: [0.22]}, "1.41", "missed, out of reach"),
+        ({READY_MADE: [0.1], RELAYED: [0.22]}, "1.41", "missed, out of reach"),
+    ],
 )
 def test_a_target_is_out_of_reach_that_would_be_missed_if_our_own_work_took_no_time(least, most, verdict):
-    floor_ = compared({OURS: [0.25], READY_MADE: [least], BUILT_IN: [0.31]})
+    floor_ = compared({OURS: [0.25], BUILT_IN: [0.31]} | least)
     row = table({"steady-100k-noop": side_by_side(0.25, 0.25, 0.31), "floor-100k-noop": floor_})[0]
     assert (row.measured.rpartition("; ")[2], row.verdict) == (f"at most {most} ×", verdict)
 
@@ -228,14 +240,14 @@ def test_a_first_batch_may_take_six_tenths_of_a_second_longer_and_three_seconds_
 
 
 def test_ready_made_rows_are_those_that_were_read_first_as_many_as_are_wanted(monkeypatch):
-    monkeypatch.setattr(floor, "_KEPT", [])
+    monkeypatch.setattr(ready_made, "_KEPT", [])
     first = [pa.record_batch({"n": [1, 2, 3]}), pa.record_batch({"n": [4, 5]})]
-    assert [batch["n"].to_pylist() for batch in floor.again(5, lambda: iter(first))] == [[1, 2, 3], [4, 5]]
-    later = [batch["n"].to_pylist() for batch in floor.again(7, lambda: pytest.fail("read again"))]
+    assert [batch["n"].to_pylist() for batch in ready_made.again(5, lambda: iter(first))] == [[1, 2, 3], [4, 5]]
+    later = [batch["n"].to_pylist() for batch in ready_made.again(7, lambda: pytest.fail("read again"))]
     assert later == [[1, 2, 3], [4, 5], [1, 2]]
-    assert list(floor.again(0, lambda: pytest.fail("read again"))) == []
+    assert list(ready_made.again(0, lambda: pytest.fail("read again"))) == []
 
 
 def test_without_any_row_nothing_is_repeated(monkeypatch):
-    monkeypatch.setattr(floor, "_KEPT", [])
-    assert list(floor.again(5, lambda: iter([]))) == []
+    monkeypatch.setattr(ready_made, "_KEPT", [])
+    assert list(ready_made.again(5, lambda: iter([]))) == []

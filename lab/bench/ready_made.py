@@ -1,0 +1,87 @@
+"""Rows without our own work: a source whose rows are ready-made, and a sink that drops rows in Python.
+
+Tasks are set up as ours. PromptInput needs an attribute to have an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, InputPartition, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_kafka_eos.spark.datasource import KafkaEosDataSource
+from spark_kafka_eos.spark.prompt_input import PromptInput
+from spark_kafka_eos.spark.source import KafkaEosStreamReader
+from spark_kafka_eos.spark.worker import spare_the_collector
+
+
+class Count(PromptInput):
+    """For mapInArrow: one row, with the number of rows of the task."""
+
+    def __init__(self) -> None:
+        self.column = "n"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_the_collector()
+        yield pa.record_batch({self.column: pa.array([sum(batch.num_rows for batch in batches)], pa.int64())})
+
+
+class Dropping(DataSource):
+    """A sink that drops all rows in Python."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dropping"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DroppingWriter:  # noqa: N802, ARG002 - Spark's signature
+        return DroppingWriter(schema)
+
+
+class DroppingWriter(PromptInput, DataSourceStreamArrowWriter):
+    """Its half in the tasks."""
+
+    def __init__(self, schema: StructType) -> None:
+        self.schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        spare_the_collector()
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class ReadyMade(KafkaEosDataSource):
+    """Our source, whose tasks give the rows of their worker's first micro-batch again and again."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready-made"
+
+    def streamReader(self, schema: StructType) -> KafkaEosStreamReader:  # noqa: N802 - Spark's name
+        return ReadyMadeReader(self._source_options(schema, streaming=True))
+
+
+class ReadyMadeReader(KafkaEosStreamReader):
+    """Its half in the tasks."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        wanted = sum(part.end - part.start for part in partition.value)
+        return again(wanted, lambda: super(ReadyMadeReader, self).read(partition))
+
+
+_KEPT: list[pa.RecordBatch] = []  # by this worker
+
+
+def again(wanted: int, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """So many rows of those that were read first, from the start again after the last one."""
+    spare_the_collector()
+    if not _KEPT:
+        _KEPT.extend(read())
+    while wanted > 0 and _KEPT:
+        for batch in _KEPT:
+            some = batch.slice(0, wanted)
+            wanted -= some.num_rows
+            if some.num_rows:
+                yield some

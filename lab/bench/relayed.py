@@ -1,0 +1,160 @@
+"""Bytes that come from the brokers and go to them, without any work on the records: what brokers and network need.
+
+A task fetches what it should read, and gives ready-made rows instead. Whoever commits appends as many records that were
+encoded before, in a transaction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, InputPartition, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from lab.bench.inputs import Mixed, Shape, rows
+from lab.bench.ready_made import Count, DroppingWriter, ReadyMade, ReadyMadeReader
+from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
+from spark_kafka_eos.model import OffsetRange, ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import SourceOptions, sink_options
+from spark_kafka_eos.protocol.cluster import shared_cluster
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.spark.worker import spare_the_collector
+from spark_kafka_eos.wire.encode import encode
+
+PARTITIONS, VALUE_BYTES = "partitions", "valuebytes"  # options of the sink: how many, and how large a value is
+_TIMEOUT_MS = 60_000
+
+
+def sink_of(options: Mapping[str, str], records: Shape) -> dict[str, str]:
+    """The options of `Relaying` for records like these."""
+    value_bytes = records.value_bytes if records.mixed is None else _mean(records.mixed)
+    return {**options, PARTITIONS: str(records.partitions), VALUE_BYTES: str(value_bytes)}
+
+
+def _mean(mixed: Mixed) -> int:
+    """The mean size of a value; the logarithm of the sizes is uniformly distributed."""
+    return round((mixed.largest - mixed.smallest) / math.log(mixed.largest / mixed.smallest))
+
+
+# -- reading
+
+
+class Fetched(ReadyMade):
+    """`ReadyMade`, whose tasks also fetch their ranges."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "fetched"
+
+    def streamReader(self, schema: StructType) -> FetchedReader:  # noqa: N802 - Spark's name
+        return FetchedReader(self._source_options(schema, streaming=True))
+
+
+class FetchedReader(ReadyMadeReader):
+    """Its half in the tasks: it gives as many rows as it has fetched."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        fetched, behind = _fetched(partition.value, self._options), 0
+        for batch in super().read(partition):
+            behind += batch.num_rows
+            while behind > 0 and (came := next(fetched, 0)):
+                behind -= came
+            yield batch
+
+
+def _fetched(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[int]:
+    """The number of offsets in each part of a response."""
+    cluster = shared_cluster(options.client)
+    fetcher = Fetcher(
+        cluster,
+        isolation_level=options.isolation_level,
+        fetch_max_bytes=options.fetch_max_bytes,
+        max_partition_fetch_bytes=options.max_partition_fetch_bytes,
+        fetch_max_wait_ms=options.fetch_max_wait_ms,
+        learned=learned_of(cluster),
+    )
+    at = {wanted.partition: wanted.start for wanted in ranges}
+    for part in fetcher.fetch(ranges):
+        yield part.next_offset - at[part.partition]
+        at[part.partition] = part.next_offset
+
+
+# -- writing
+
+
+class Relaying(DataSource):
+    """A sink that drops all rows in Python, and appends as many records that were encoded before."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "relaying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RelayingWriter:  # noqa: N802, ARG002 - Spark's signature
+        return RelayingWriter(schema, dict(self.options))
+
+
+@dataclass
+class Dropped(WriterCommitMessage):
+    """How many rows a task has dropped."""
+
+    rows: int
+
+
+class RelayingWriter(DroppingWriter):
+    """Its halves in the tasks and in the process that commits."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        super().__init__(schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        spare_the_collector()
+        return Dropped(rows=sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
+        _relay(self._options, sum(each.rows for each in messages if isinstance(each, Dropped)))
+
+
+def relay(options: Mapping[str, str]) -> Any:
+    """The same as a function for foreachBatch."""
+
+    def write(batch: DataFrame, _: int) -> None:
+        (found,) = batch.mapInArrow(Count(), "n long").groupBy().sum().collect()
+        _relay(options, found[0])
+
+    return write
+
+
+_ready: dict[tuple[TopicPartition, int], list[tuple[int, bytearray]]] = {}  # of this process, by partition and records
+_identities: dict[str, ProducerIdentity] = {}  # of this process, by topic
+
+
+def _relay(options: Mapping[str, str], records: int) -> None:
+    """Append and commit so many records, spread over all partitions."""
+    spare_the_collector()
+    sink = sink_options({name: value for name, value in options.items() if name not in (PARTITIONS, VALUE_BYTES)})
+    assert sink.topic is not None
+    cluster = shared_cluster(sink.client)
+    coordinator = TransactionCoordinator(cluster, sink.transactional_id, _TIMEOUT_MS)
+    identity = _identities.get(sink.topic) or coordinator.init_producer_id()
+    partitions = [TopicPartition(sink.topic, number) for number in range(int(options[PARTITIONS]))]
+    shares = [-(-(records - number) // len(partitions)) for number in range(len(partitions))]
+    encoded = zip(partitions, shares, strict=True)
+    blocks = ((tp, *block) for tp, share in encoded for block in _encoded(tp, share, options))
+    append(cluster, identity, blocks, transaction_timeout_ms=_TIMEOUT_MS)
+    identity = coordinator.end(identity, commit=True)
+    _identities[sink.topic] = identity if identity.transaction_version >= 2 else coordinator.init_producer_id(identity)
+
+
+def _encoded(partition: TopicPartition, records: int, options: Mapping[str, str]) -> list[tuple[int, bytearray]]:
+    """Blocks with so many records, each with its number of records."""
+    if (partition, records) not in _ready:
+        shape = Shape(records=records, value_bytes=int(options[VALUE_BYTES]), partitions=1)
+        _ready[partition, records] = [(len(keys), encode(keys, values, 0)) for keys, values in rows(shape)]
+    return _ready[partition, records]
