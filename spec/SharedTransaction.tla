@@ -389,8 +389,7 @@ AsksIfHeld(r) ==
 
 (* TV1 without verification: all partitions join the old epoch's transaction, so that the markers of its abort shut   *)
 (* the old epoch out of them. Who looked before asks again first, and looks again if the answer is another one. Who   *)
-(* held the id before ends if another driver took it. It names the epoch under which the abort will leave the id,     *)
-(* which nobody else can name.                                                                                        *)
+(* held the id before ends if another driver took it.                                                                 *)
 Fences(r) ==
     /\ run[r].at = "fence"
     /\ LET m == [run[r] EXCEPT !.owned = Looked(@)]
@@ -400,8 +399,7 @@ Fences(r) ==
                          /\ UNCHANGED kafka
            ELSE /\ IF kafka.epoch = None THEN UNCHANGED kafka
                    ELSE answer.code = "NONE" /\ kafka' = answer.kafka
-                /\ To(r, [m EXCEPT !.at = "init", !.epoch = IF @ = None THEN None ELSE AfterAbort(kafka.epoch),
-                                          !.under = None])
+                /\ To(r, [m EXCEPT !.at = "init", !.epoch = None, !.under = None])
     /\ UNCHANGED <<late, checkpoints, budget, owner, harmed>>
 
 (* InitProducerId. If a transaction is open, the first one aborts it, and the next one waits for its markers. *)

@@ -3,8 +3,8 @@
 TV1 without verification (before Kafka 3.6, or `transaction.partition.verification.enable=false`): the markers of
 EndTxn(abort) have the aborted epoch, and InitProducerId writes no markers. So a leader would accept an append with that
 epoch until the next epoch reaches its partition, and commit it with the next transaction. Hence the fence: every
-partition that may be written is added to the transaction under the old epoch. InitProducerId then aborts it, and writes
-markers with the next epoch to all of them.
+partition that may be written is added to the transaction under the old epoch. InitProducerId of a new producer then
+aborts it and writes markers with the next epoch to all of them.
 """
 
 from __future__ import annotations
@@ -51,19 +51,17 @@ class Fence:
         name = self._options.transactional_id
         return ProducerIdentity(transactional_id=name, producer_id=facts.producer_id, epoch=facts.epoch)
 
-    def apply(self, last: ProducerIdentity, *, was_committed: bool) -> bool:
-        """Add every partition and group that stragglers may reach to the transaction of `last`. Returns whether there
-        was one to add, so that the transaction is open now.
+    def apply(self, last: ProducerIdentity, *, was_committed: bool) -> None:
+        """Add every partition and group that stragglers may reach to the transaction of `last`.
 
-        InitProducerId of a new producer, or with the epoch after `last`, must follow: it aborts the transaction. Raises
-        ProducerFenced if `last` is no longer the last owner, ConfigurationError if the output topics are not known.
+        InitProducerId of a new producer must follow: it aborts the transaction. Raises ProducerFenced if `last` is no
+        longer the last owner, ConfigurationError if the output topics are not known.
         """
         partitions = self._partitions(was_committed=was_committed)
         self._coordinator.add_partitions(last, partitions)
         if self._ledger is not None:
             for group in dict.fromkeys((self._options.ledger_group, self._options.group_id)):
                 self._coordinator.add_offsets(last, group)
-        return bool(partitions)
 
     def _partitions(self, *, was_committed: bool) -> list[TopicPartition]:
         any_topic = self._options.topic is None and not self._options.output_topics

@@ -23,8 +23,10 @@ Not obvious:
 - Who held the id names an epoch in InitProducerId, which then is a compare-and-set (KIP-360): the coordinator gives a
   new epoch only if nobody else got one since, and recognizes a resend. Name an epoch only if nobody else can name it,
   since two processes would get the same new one: the held one, or the one after it, if the coordinator raised it to
-  abort the transaction (`_hold_next`). Who starts, and the sink, which holds nothing from batch to batch, name none. If
-  theirs is not answered, another driver's first InitProducerId looks like their own, and they go on.
+  abort the transaction (`_hold_next`). After the fence, nothing is named: the fence opens a transaction, and the epoch
+  that its abort will leave is not the current one yet. Kafka's coordinator aborts it nevertheless, others refuse.
+- If an InitProducerId without an epoch is not answered, another driver's first one looks like it. Who held an epoch
+  ends then. Who starts goes on, and the sink, which holds nothing from batch to batch.
 - The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
   ledger is read again after InitProducerId, when nothing can be committed any more.
 - An abort is EndTxn(abort), then a new epoch. InitProducerId alone would also abort, but a fenced process that sends it
@@ -466,10 +468,10 @@ class SharedTransaction:
         """
         self._require_not_fenced()
         named, before = self._identity, self._known_before(looked)
-        has_held = self._unsure or self._let_go_of is not None
+        has_held = named is not None or self._unsure or self._let_go_of is not None
         try:
             if (self._identity is None or self._transaction.state in _MAY_BE_OPEN) and self._fence.needed():
-                named, before = self._shut_stragglers_out(looked)
+                named, before = None, self._shut_stragglers_out(looked)
             self._unsure = True
             self._identity = self._coordinator.init_producer_id(
                 named, again=lambda: self._require_only_ours(before, may_doubt=named is not None or not has_held)
@@ -504,7 +506,7 @@ class SharedTransaction:
                 f"to producer {facts.producer_id}, epoch {facts.epoch}: by this request, or by another driver",
                 action="Start the query again, unless another driver runs, because a start takes the id from it. "
                 f"`{owner_command(self._options)}` shows the owner.",
-            )
+            ).replaced(committed="nothing" if self._transaction.state in _OPEN else "unknown")
 
     def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
         """The owner as far as this process knows, None if it does not."""
@@ -512,20 +514,17 @@ class SharedTransaction:
             return Owner(producer_id=held.producer_id, epoch=held.epoch)
         return None if looked is None else _owner(*looked)
 
-    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> tuple[ProducerIdentity | None, Owner | None]:
-        """Apply the fence. Returns what the next InitProducerId, which aborts its transaction, must name, and who
-        owned the id before.
-        """
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> Owner | None:
+        """Apply the fence, and return the owner before it. InitProducerId of a new producer must follow."""
         facts, held = self._facts(), self._identity
         if looked is not None and not _same(*looked, facts):
             raise _OwnerChanged
-        named: ProducerIdentity | None = None
         if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
             known = held or self._let_go_of
             if known is not None and taken_from(known, facts) and not is_given_up(known, facts):
                 raise self._overtaken(facts)
             try:
-                opened = self._fence.apply(last, was_committed=facts.state == "CompleteCommit")
+                self._fence.apply(last, was_committed=facts.state == "CompleteCommit")
             except ProducerFenced:
                 if known is not None:
                     raise
@@ -533,8 +532,7 @@ class SharedTransaction:
             else:
                 if held is not None:
                     self._identity = last
-                    named = after_abort(last) if opened else last
-        return named, _owner(facts)
+        return _owner(facts)
 
     def _hold_next(self) -> None:
         """Go on from the epoch with which the coordinator aborted the transaction of the held one. It was given to
