@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 
 from lab.bench.apart import SparkApart
 from lab.bench.figures import Comparison
@@ -58,9 +59,7 @@ def run_ready_made(spark: SparkSession, query: Query, way: Way) -> Ran:
 
 
 def _writer(spark: SparkSession, query: Query, way: Way) -> Any:
-    for each in (Dropping, ReadyMade):
-        spark.dataSource.register(each)
-    rows = spark.readStream.format(ReadyMade.name()).options(**query.source).load()
+    rows = _rows(spark, query, ReadyMade, Dropping)
     return written(rows, way, sink=Dropping.name(), function=lambda: _drop)
 
 
@@ -74,8 +73,13 @@ def run_relayed(spark: SparkSession, query: Query, records: Shape) -> Ran:
 
 
 def _relayed_writer(spark: SparkSession, query: Query, records: Shape) -> Any:
-    for each in (Relaying, Fetched):
-        spark.dataSource.register(each)
-    rows = spark.readStream.format(Fetched.name()).options(**query.source).load()
     options = sink_of(query.sink, records)
+    rows = _rows(spark, query, Fetched, Relaying)
     return written(rows, query.way, sink=Relaying.name(), options=options, function=lambda: relay(options))
+
+
+def _rows(spark: SparkSession, query: Query, source: type[DataSource], sink: type[DataSource]) -> DataFrame:
+    """The rows of this source, in a session that knows the sink, too."""
+    for each in (source, sink):
+        spark.dataSource.register(each)
+    return spark.readStream.format(source.name()).options(**query.source).load()

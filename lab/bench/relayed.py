@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 from lab.bench.inputs import Mixed, Shape, rows
 from lab.bench.ready_made import Count, DroppingWriter, ReadyMade, ReadyMadeReader
 from spark_kafka_eos.appending.append import append
-from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.model import OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SourceOptions, sink_options
 from spark_kafka_eos.protocol.cluster import shared_cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.reading.records import fetcher_for
 from spark_kafka_eos.spark.worker import spare_the_collector
 from spark_kafka_eos.wire.encode import encode
 
@@ -70,15 +70,7 @@ class FetchedReader(ReadyMadeReader):
 
 def _fetched(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[int]:
     """The number of offsets in each part of a response."""
-    cluster = shared_cluster(options.client)
-    fetcher = Fetcher(
-        cluster,
-        isolation_level=options.isolation_level,
-        fetch_max_bytes=options.fetch_max_bytes,
-        max_partition_fetch_bytes=options.max_partition_fetch_bytes,
-        fetch_max_wait_ms=options.fetch_max_wait_ms,
-        learned=learned_of(cluster),
-    )
+    fetcher = fetcher_for(options, shared_cluster(options.client))
     at = {wanted.partition: wanted.start for wanted in ranges}
     for part in fetcher.fetch(ranges):
         yield part.next_offset - at[part.partition]

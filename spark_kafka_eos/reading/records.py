@@ -96,15 +96,7 @@ def _fetch(
 
     If failOnDataLoss is false, offsets that were lost since planning are skipped and logged.
     """
-    fetcher = fetcher_of(
-        cluster,
-        isolation_level=options.isolation_level,
-        fetch_max_bytes=options.fetch_max_bytes,
-        max_partition_fetch_bytes=options.max_partition_fetch_bytes,
-        fetch_max_wait_ms=options.fetch_max_wait_ms,
-        rack=_rack(options.client_rack),
-        learned=learned_of(cluster),
-    )
+    fetcher = fetcher_for(options, cluster, fetcher_of)
     left = {wanted.partition: wanted for wanted in ranges}
     stopped_at: list[OffsetRange] = []
     while left:
@@ -122,6 +114,19 @@ def _fetch(
             log.warning("data was lost, the task continues (failOnDataLoss is false): %s", loss.what)
             stopped_at = unread
             left = {wanted.partition: wanted for wanted in _still_there(unread, cluster)}
+
+
+def fetcher_for(options: SourceOptions, cluster: Cluster, fetcher_of: Callable[..., Fetcher] = Fetcher) -> Fetcher:
+    """A fetcher as the source's `options` want it, which starts with what this process has learned of `cluster`."""
+    return fetcher_of(
+        cluster,
+        isolation_level=options.isolation_level,
+        fetch_max_bytes=options.fetch_max_bytes,
+        max_partition_fetch_bytes=options.max_partition_fetch_bytes,
+        fetch_max_wait_ms=options.fetch_max_wait_ms,
+        rack=_rack(options.client_rack),
+        learned=learned_of(cluster),
+    )
 
 
 def _rack(wanted: str) -> str:
