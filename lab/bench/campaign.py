@@ -140,7 +140,7 @@ def _settings(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Meas
 
 def _floor(lab: Lab, _: SparkSession, size: Size) -> Iterator[tuple[str, Measured]]:
     for name in LOADS:
-        yield from floor(lab, name, size.load(name), ways=(Way.NOOP, Way.SINK), rounds=size.runs)
+        yield from floor(lab, name, size.load(name), rounds=size.runs)
 
 
 def _shape(key: str) -> Run:

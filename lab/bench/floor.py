@@ -2,7 +2,8 @@
 
 The source's rows are ready-made, so fetching and decoding are free; a copy's rows are dropped in Python, so encoding,
 staging, appending and the transaction are free, too. What remains is Spark's: scheduling, the checkpoint, and the way
-of each row from the source's Python through the JVM, in a copy to Python again.
+of each row from the source's Python through the JVM, in a copy to Python again. With `arrow_stream` no record has that
+way, and only offset ranges are dropped.
 
 A fourth side also fetches the bytes, and appends as many in a transaction, without reading them: what the brokers and
 the network need.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,13 +25,15 @@ from lab.bench.figures import Comparison
 from lab.bench.inputs import Shape
 from lab.bench.lab import PLAIN, Lab
 from lab.bench.ready_made import Count, Dropping, ReadyMade
-from lab.bench.relayed import Fetched, Relaying, relay, sink_of
+from lab.bench.relayed import Fetched, Offsets, Relaying, relay, sink_of
+from lab.bench.sides import OUR_FORMAT
 from lab.bench.steady import Load, Participant, Query, Ran, compare, run_query, written
-from lab.bench.steady_figures import BUILT_IN, FLOOR, OURS, READY_MADE, RELAYED, ROWS, Way
+from lab.bench.steady_figures import BUILT_IN, FLOOR, OURS, READY_MADE, RELAYED, Way
+from spark_kafka_eos.options import source_options
 
 
 def floor(
-    lab: Lab, name: str, load: Load, *, ways: Collection[Way] = ROWS, rounds: int = 3
+    lab: Lab, name: str, load: Load, *, ways: Collection[Way] = tuple(Way), rounds: int = 3
 ) -> Iterator[tuple[str, Comparison]]:
     """In steady state on plain settings: ours, the built-in connector, and ours without its own work."""
     for way in ways:
@@ -55,16 +59,21 @@ def _sides(way: Way, records: Shape, session: Callable[[], SparkApart]) -> dict[
 
 def run_ready_made(spark: SparkSession, query: Query, way: Way) -> Ran:
     """Run a query that drops rows that are ready-made where this way has them: in Spark, or in Python."""
-    return run_query(spark, query, functools.partial(_writer, way=way))
+    return run_query(spark, replace(query, way=way), _writer)
 
 
-def _writer(spark: SparkSession, query: Query, way: Way) -> Any:
+def _writer(spark: SparkSession, query: Query) -> Any:
+    if query.way is Way.ARROW:
+        return _ranges(spark, query).writeStream.foreachBatch(_drop_with(Offsets()))
     rows = _rows(spark, query, ReadyMade, Dropping)
-    return written(rows, way, sink=Dropping.name(), function=lambda: _drop)
+    return written(rows, query.way, sink=Dropping.name(), function=lambda: _drop_with(Count()))
 
 
-def _drop(batch: DataFrame, _: int) -> None:
-    batch.mapInArrow(Count(), "n long").collect()
+def _drop_with(counting: Count | Offsets) -> Callable[[DataFrame, int], None]:
+    def drop(batch: DataFrame, _: int) -> None:
+        batch.mapInArrow(counting, "n long").collect()
+
+    return drop
 
 
 def run_relayed(spark: SparkSession, query: Query, records: Shape) -> Ran:
@@ -74,8 +83,11 @@ def run_relayed(spark: SparkSession, query: Query, records: Shape) -> Ran:
 
 def _relayed_writer(spark: SparkSession, query: Query, records: Shape) -> Any:
     options = sink_of(query.sink, records)
+    if query.way is Way.ARROW:
+        fetching = Offsets(source_options(query.source, streaming=True))
+        return _ranges(spark, query).writeStream.foreachBatch(relay(options, fetching))
     rows = _rows(spark, query, Fetched, Relaying)
-    return written(rows, query.way, sink=Relaying.name(), options=options, function=lambda: relay(options))
+    return written(rows, query.way, sink=Relaying.name(), options=options, function=lambda: relay(options, Count()))
 
 
 def _rows(spark: SparkSession, query: Query, source: type[DataSource], sink: type[DataSource]) -> DataFrame:
@@ -83,3 +95,8 @@ def _rows(spark: SparkSession, query: Query, source: type[DataSource], sink: typ
     for each in (source, sink):
         spark.dataSource.register(each)
     return spark.readStream.format(source.name()).options(**query.source).load()
+
+
+def _ranges(spark: SparkSession, query: Query) -> DataFrame:
+    """The offset ranges of the source, which are all the rows that `arrow_stream` has in Spark."""
+    return spark.readStream.format(OUR_FORMAT).options(**query.source, rows="offsetRanges").load()

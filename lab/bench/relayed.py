@@ -1,15 +1,14 @@
 """Bytes that come from the brokers and go to them, without any work on the records: what brokers and network need.
 
-A task fetches what it should read, and gives ready-made rows instead. Whoever commits appends as many records that were
-encoded before, in a transaction.
+A task fetches what it should read, and gives ready-made rows instead, or none if its rows are offset ranges. Whoever
+commits appends as many records that were encoded before, in a transaction.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -23,7 +22,9 @@ from spark_kafka_eos.model import OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SourceOptions, sink_options
 from spark_kafka_eos.protocol.cluster import shared_cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.reading.ranges import from_rows
 from spark_kafka_eos.reading.records import fetcher_for
+from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.worker import spare_the_collector
 from spark_kafka_eos.wire.encode import encode
 
@@ -69,12 +70,27 @@ class FetchedReader(ReadyMadeReader):
 
 
 def _fetched(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[int]:
-    """The number of offsets in each part of a response."""
+    """The number of offsets of the ranges in each part of a response."""
     fetcher = fetcher_for(options, shared_cluster(options.client))
-    at = {wanted.partition: wanted.start for wanted in ranges}
+    left = {wanted.partition: wanted for wanted in ranges}
     for part in fetcher.fetch(ranges):
-        yield part.next_offset - at[part.partition]
-        at[part.partition] = part.next_offset
+        wanted = left[part.partition]
+        start = min(part.next_offset, wanted.end)  # a record batch may end after the range
+        left[part.partition] = replace(wanted, start=start)
+        yield start - wanted.start
+
+
+class Offsets(PromptInput):
+    """For mapInArrow over offset ranges: one row, with the number of their offsets. With `fetch`, it fetches them."""
+
+    def __init__(self, fetch: SourceOptions | None = None) -> None:
+        self.fetch = fetch
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_the_collector()
+        ranges = from_rows(batches)
+        parts = _fetched(ranges, self.fetch) if self.fetch else (each.end - each.start for each in ranges)
+        yield pa.record_batch({"n": pa.array([sum(parts)], pa.int64())})
 
 
 # -- writing
@@ -113,12 +129,11 @@ class RelayingWriter(DroppingWriter):
         _relay(self._options, sum(each.rows for each in messages if isinstance(each, Dropped)))
 
 
-def relay(options: Mapping[str, str]) -> Any:
-    """The same as a function for foreachBatch."""
+def relay(options: Mapping[str, str], counting: Count | Offsets) -> Callable[[DataFrame, int], None]:
+    """The same as a function for foreachBatch. `counting`: what the tasks do with their rows."""
 
     def write(batch: DataFrame, _: int) -> None:
-        (found,) = batch.mapInArrow(Count(), "n long").groupBy().sum().collect()
-        _relay(options, found[0])
+        _relay(options, sum(row[0] for row in batch.mapInArrow(counting, "n long").collect()))
 
     return write
 

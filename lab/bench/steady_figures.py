@@ -48,8 +48,6 @@ class Way(StrEnum):
         }[self]
 
 
-ROWS = (Way.NOOP, Way.FOREACH_BATCH, Way.SINK)  # the ways with rows of Spark: not arrow_stream
-
 Progress = Sequence[Mapping[str, Any]]  # Spark's StreamingQueryProgress of each micro-batch, as its JSON
 
 

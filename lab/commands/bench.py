@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lab.bench.against import Against
-from lab.bench.steady_figures import ROWS, Way
+from lab.bench.steady_figures import Way
 from lab.commands.bench_eos import JavaArguments, eos, numbers, truth
 from spark_kafka_eos.errors import ToolFailed
 
@@ -147,7 +147,7 @@ def settings(
 
 @bench.command()
 def floor(
-    ways: Ways = "noop,foreach-batch,sink",
+    ways: Ways = "noop,foreach-batch,sink,arrow",
     rows: BatchRows = 100_000,
     batches: Annotated[int, typer.Option(help="Micro-batches of a run that count.", min=1)] = 8,
     runs: Rounds = 3,
@@ -156,7 +156,7 @@ def floor(
     plot: Plot = None,
 ) -> None:
     """Measure the least that a query can take: with rows that are ready-made, and that Python drops."""
-    wanted = parse_ways(ways, ROWS)
+    wanted = parse_ways(ways)
 
     def run(lab: Lab) -> dict[str, Comparison]:
         from lab.bench.floor import floor
@@ -757,14 +757,12 @@ def parse_against(text: str) -> frozenset[Against]:
         raise typer.BadParameter(f"{error}. Use some of {', '.join(Against)}", param_hint="--against") from None
 
 
-def parse_ways(text: str, known: Sequence[Way] = tuple(Way)) -> tuple[Way, ...]:
-    """Parse `noop,sink`. Raises typer.BadParameter for names that are not `known`."""
-    names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in known]:
-        raise typer.BadParameter(
-            f"{unknown[0]!r} is not a valid Way. Use some of {', '.join(known)}", param_hint="--ways"
-        )
-    return tuple(map(Way, names))
+def parse_ways(text: str) -> tuple[Way, ...]:
+    """Parse `noop,sink`. Raises typer.BadParameter for unknown names."""
+    try:
+        return tuple(Way(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}. Use some of {', '.join(Way)}", param_hint="--ways") from None
 
 
 def _shape(records: int, value_size: int, partitions: int, topics: int, compression: str) -> Shape:

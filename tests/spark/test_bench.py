@@ -129,6 +129,6 @@ def test_memory_is_watched_on_every_path_and_in_a_query_of_many_batches(lab, spa
 def test_each_way_takes_turns_with_rows_that_are_ready_made_and_dropped(lab):
     load = Load(rows=100, batches=2, records=Shape(records=0))
     found = dict(floor(lab, "100", load, rounds=1))
-    assert [names(each) for each in found.values()] == [[OURS, BUILT_IN, READY_MADE, RELAYED]] * 3
+    assert [names(each) for each in found.values()] == [[OURS, BUILT_IN, READY_MADE, RELAYED]] * 4
     (table,) = grids(found)
-    assert len(table.rows) == 3
+    assert len(table.rows) == 4
