@@ -27,7 +27,7 @@ from lab.bench.lab import PLAIN, Lab
 from lab.bench.ready_made import Count, Dropping, ReadyMade
 from lab.bench.relayed import Fetched, Offsets, Relaying, relay, sink_of
 from lab.bench.sides import OUR_FORMAT
-from lab.bench.steady import Load, Participant, Query, Ran, compare, run_query, written
+from lab.bench.steady import Load, Participant, Query, Ran, compare, dropping, run_query, written
 from lab.bench.steady_figures import BUILT_IN, FLOOR, OURS, READY_MADE, RELAYED, Way
 from spark_kafka_eos.options import source_options
 
@@ -64,16 +64,9 @@ def run_ready_made(spark: SparkSession, query: Query, way: Way) -> Ran:
 
 def _writer(spark: SparkSession, query: Query) -> Any:
     if query.way is Way.ARROW:
-        return _ranges(spark, query).writeStream.foreachBatch(_drop_with(Offsets()))
+        return _ranges(spark, query).writeStream.foreachBatch(dropping(Offsets()))
     rows = _rows(spark, query, ReadyMade, Dropping)
-    return written(rows, query.way, sink=Dropping.name(), function=lambda: _drop_with(Count()))
-
-
-def _drop_with(counting: Count | Offsets) -> Callable[[DataFrame, int], None]:
-    def drop(batch: DataFrame, _: int) -> None:
-        batch.mapInArrow(counting, "n long").collect()
-
-    return drop
+    return written(rows, query.way, sink=Dropping.name(), function=lambda: dropping(Count()))
 
 
 def run_relayed(spark: SparkSession, query: Query, records: Shape) -> Ran:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -39,10 +40,12 @@ from lab.bench.lab import (
     Settings,
     temporary_directory,
 )
+from lab.bench.nothing import Nothing, count
 from lab.bench.sides import BUILT_IN_FORMAT, FETCH_WAIT, OUR_FORMAT, columns_of
 from lab.bench.steady_figures import (
     BUILT_IN,
     LAUNCHED_PYTHON,
+    NOTHING,
     OURS,
     OURS_SCHEMA,
     PLAIN_SETTINGS,
@@ -173,14 +176,21 @@ def each_setting(
 def first_batches(
     lab: Lab, way: Way, load: Load, *, rounds: int = 3, settings: Settings = PLAIN
 ) -> tuple[str, Comparison]:
-    """The time from start() to the end of batch 0 of the first query of a fresh session."""
+    """The time from start() to the end of batch 0 of the first query of a fresh session. NOTHING: of one whose source
+    and sink in Python do nothing.
+    """
     load = replace(load, batches=0)
 
     def fresh(query: Query) -> float:
         with SparkApart(settings) as spark:
             return spark.run(functools.partial(run_query, query=query)).first_batch
 
+    def of_nothing() -> float:
+        with SparkApart(settings) as spark:
+            return spark.run(functools.partial(run_nothing, way=way))
+
     sides = [side_of(lab, name, way, load, fresh, ours=name == OURS) for name in (OURS, BUILT_IN)]
+    sides.append(Side(name=NOTHING, run=of_nothing))
     series = alternate(sides, records=load.rows, runs=rounds, warm_up=0, show=lab.show)
     words = LAUNCHED_PYTHON if settings.launched else PLAIN_SETTINGS
     title = f"{way.words}, first batch of a fresh session, {words}: {load.rows:,} records of {load.records.values}"
@@ -317,6 +327,30 @@ def run_query(spark: SparkSession, query: Query, writer_of: Callable[[SparkSessi
         wall=after.wall - before.wall, cpu=after.cpu - before.cpu, idle=after.idle - before.idle, cores=after.cores
     )
     return Ran(first_batch=first_batch, progress=progress, used=used)
+
+
+def run_nothing(spark: SparkSession, way: Way) -> float:
+    """The seconds from start() to the end of batch 0 of a query whose source and sink do nothing."""
+    spark.dataSource.register(Nothing)
+    rows = spark.readStream.format(Nothing.name()).load()
+    writer = written(rows, way, sink=Nothing.name(), function=lambda: dropping(count))
+    with temporary_directory() as checkpoint:
+        started = time.perf_counter()
+        running = writer.option("checkpointLocation", str(checkpoint)).start()
+        try:
+            _await_commit(running, checkpoint, 0)
+            return time.perf_counter() - started
+        finally:
+            running.stop()
+
+
+def dropping(counting: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Callable[..., None]:
+    """For foreachBatch: has tasks in Python drop the rows. `counting` gives batches with the column `n`."""
+
+    def drop(batch: DataFrame, _: int) -> None:
+        batch.mapInArrow(counting, "n long").collect()
+
+    return drop
 
 
 def _with_records(progress: dict[str, Any], query: Query) -> dict[str, Any]:

@@ -23,6 +23,7 @@ _FULL = 0.95  # of the rows asked for: Spark divides them by partitions, and rou
 OURS, OURS_SCHEMA, BUILT_IN = "kafka-eos", "kafka-eos, schema(…)", "built-in"
 READY_MADE = "rows ready-made and dropped"
 RELAYED = "the same, with the bytes fetched and appended"
+NOTHING = "a source and a sink that do nothing"
 STEADY, FIRST_BATCH, SETTINGS, FLOOR = "steady", "first-batch", "settings", "floor"
 _CPU = "steady-cpu"
 TABLES = (STEADY, _CPU, FIRST_BATCH, SETTINGS, FLOOR)  # the names of their markers in a page
@@ -235,16 +236,18 @@ def warm_first_batch(steady: Comparison, name: str) -> float:
 
 def _first_batches(first: Sequence[Comparison], steady: Sequence[Comparison]) -> Grid:
     """`first`: of fresh sessions. The warm ones are the queries of `steady` with as many rows."""
-    rows = []
+    rows, fresh = [], {BUILT_IN: _SHORT[0], OURS: _SHORT[1]}
+    if all(NOTHING in {series.name for series in each.series} for each in first):  # not in older files
+        fresh[NOTHING] = f"{NOTHING}, in Python"
     for measured in first:
         cells = [f"{described(measured)}, {measured.settings['python']}"]
-        cells += [f"{measured.named(name).median:.1f}" for name in (BUILT_IN, OURS)]
+        cells += [f"{measured.named(name).median:.1f}" for name in fresh]
         plain = measured.settings["python"] == PLAIN_SETTINGS  # as all of steady state
         warm = [each for each in steady if plain and _order(each) == _order(measured)]
         cells += [f"{warm_first_batch(warm[0], name):.1f}" if warm else "" for name in (BUILT_IN, OURS)]
         rows.append(tuple(cells))
-    places = ("a fresh session's first query", "a warm session's query")
-    headings = [f"{where}, {name}" for where in places for name in _SHORT[:2]]
+    headings = [f"a fresh session's first query, {name}" for name in fresh.values()]
+    headings += [f"a warm session's query, {name}" for name in _SHORT[:2]]
     return Grid(name=FIRST_BATCH, files=FIRST_BATCH, headings=("s", *headings), rows=tuple(rows), rounds=_rounds(first))
 
 

@@ -10,8 +10,8 @@ from lab.bench.inputs import Shape
 from lab.bench.lab import Lab
 from lab.bench.latency import latency
 from lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
-from lab.bench.steady import Load
-from lab.bench.steady_figures import BUILT_IN, OURS, READY_MADE, RELAYED, grids
+from lab.bench.steady import Load, first_batches
+from lab.bench.steady_figures import BUILT_IN, NOTHING, OURS, READY_MADE, RELAYED, Way, grids
 from lab.bench.transform import BUILT_IN_AVRO, EOS_AVRO, FUNCTION, SQL, transform
 from lab.bench.watched import cost_of_looking
 from lab.bench.with_table import BOTH, TOPIC, cost_of_a_table
@@ -132,3 +132,12 @@ def test_each_way_takes_turns_with_rows_that_are_ready_made_and_dropped(lab):
     assert [names(each) for each in found.values()] == [[OURS, BUILT_IN, READY_MADE, RELAYED]] * 4
     (table,) = grids(found)
     assert len(table.rows) == 4
+
+
+@pytest.mark.slow
+def test_a_fresh_sessions_first_batch_is_beside_that_of_a_source_and_a_sink_that_do_nothing(lab):
+    load = Load(rows=100, batches=2, records=Shape(records=0))
+    name, found = first_batches(lab, Way.SINK, load, rounds=1)
+    assert names(found) == [OURS, BUILT_IN, NOTHING]
+    (table,) = grids({name: found})
+    assert all(0 < float(seconds) < 60 for seconds in table.rows[0][1:4])

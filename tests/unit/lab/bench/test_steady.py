@@ -9,6 +9,7 @@ from lab.bench.machine import machine
 from lab.bench.steady_figures import (
     BUILT_IN,
     LAUNCHED_PYTHON,
+    NOTHING,
     OURS,
     OURS_SCHEMA,
     PLAIN_SETTINGS,
@@ -129,6 +130,13 @@ def test_a_warm_session_with_plain_settings_is_not_beside_a_fresh_one_with_kafka
     assert grid.rows == (("source → noop: 100,000 × 100 bytes, kafka-eos-python", "2.3", "2.0", "", ""),)
 
 
+def test_what_a_source_and_a_sink_take_that_do_nothing_is_beside_a_fresh_session():
+    fresh = compared({OURS: [5.6], BUILT_IN: [2.3], NOTHING: [5.5]})
+    grid = grids({"first-batch-noop": fresh})[-1]
+    assert grid.rows == (("source → noop: 100,000 × 100 bytes, plain settings", "2.3", "5.6", "5.5", "", ""),)
+    assert len(grid.headings) == len(grid.rows[0])
+
+
 @pytest.mark.parametrize("turn", [1, -1])
 def test_plain_settings_are_above_kafka_eos_python_in_whatever_order_the_files_are_read(turn):
     fresh = {
@@ -237,6 +245,12 @@ def test_a_first_batch_may_take_six_tenths_of_a_second_longer_and_three_seconds_
         ("≤ built-in + 0.6 s", "1.65 s against 1.00 s", "missed"),
         ("≤ built-in + 0.6 s", "2.00 s against 2.00 s", "met"),
     ]
+
+
+@pytest.mark.parametrize(("nothing", "verdict"), [(3.9, "missed"), (4.1, "missed, out of reach")])
+def test_a_first_batch_is_out_of_reach_that_spark_cannot_have_in_time_with_any_source_in_python(nothing, verdict):
+    row = table({"first-batch-sink": compared({OURS: [4.2], BUILT_IN: [1.0], NOTHING: [nothing]}, way="sink")})[0]
+    assert (row.measured, row.verdict) == (f"4.20 s against 1.00 s; in Python at least {nothing:.2f} s", verdict)
 
 
 def test_ready_made_rows_are_those_that_were_read_first_as_many_as_are_wanted(monkeypatch):
