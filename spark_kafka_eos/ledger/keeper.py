@@ -235,12 +235,14 @@ class LedgerKeeper:
         pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
         pointers |= self._lead_on(identity, entry)
         value, now_ms = ledger.encode_record(entry, self._signer), int(time.time() * 1e3)
-        with self.topic.append(self._coordinator, identity, value, timestamp_ms=now_ms) as record:
-            self._send_offsets(identity, self._ledger_group, pointers)
-            if offsets := self._source_offsets(batch, clusters):
-                self._send_offsets(identity, self._source_group, offsets)
-            self._confirm_answers()
-            acknowledged = record.acknowledged()
+        # One after the other: in TV2, each broker has the coordinator add its own partitions to the transaction, and
+        # while it adds some, it refuses others (CONCURRENT_TRANSACTIONS). To wait for the record costs nothing with one
+        # broker, and saves 4 to 9 ms of 12 to 16 with three.
+        acknowledged = self.topic.append(self._coordinator, identity, value, timestamp_ms=now_ms)
+        self._send_offsets(identity, self._ledger_group, pointers)
+        if offsets := self._source_offsets(batch, clusters):
+            self._send_offsets(identity, self._source_group, offsets)
+        self._confirm_answers()
         if self._answers and not self.topic.follows(self._position, acknowledged):
             raise TransactionAborted(
                 f"topic {self.topic.at.topic!r} has a later entry than its leader answered before the batch: that "
@@ -262,8 +264,7 @@ class LedgerKeeper:
             if has_records:
                 value, now_ms = ledger.encode_record(moved, self._signer), int(time.time() * 1e3)
                 left = LedgerTopic(self._cluster, place.topic, self._options.transactional_id)
-                with left.append(self._coordinator, identity, value, timestamp_ms=now_ms) as record:
-                    record.acknowledged()
+                left.append(self._coordinator, identity, value, timestamp_ms=now_ms)
             pointers[place] = ledger.encode_pointer(moved, 0, self._signer)
         return pointers
 

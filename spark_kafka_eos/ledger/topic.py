@@ -11,8 +11,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
 
 from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
@@ -111,15 +109,16 @@ class LedgerTopic:
 
     def append(
         self, coordinator: TransactionCoordinator, identity: ProducerIdentity, value: bytes, *, timestamp_ms: int
-    ) -> PendingRecord:
-        """Append the record in the open transaction, without waiting for its acknowledgement."""
+    ) -> Ack:
+        """Append the record in the open transaction. Raises what `Appender` raises."""
         coordinator.add_partitions(identity, [self.at])
         batch = single.encode_record(self._name.encode(), value, timestamp_ms)
         stamp(batch, producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=0, transactional=True)
         version = identity.transaction_version
-        appender = Appender(self._cluster, identity, transaction_version=version, linger_bytes=0, ledger=True)
-        appender.append(self.at, batch, records=1, base_sequence=0)
-        return PendingRecord(appender)
+        with Appender(self._cluster, identity, transaction_version=version, linger_bytes=0, ledger=True) as appender:
+            appender.append(self.at, batch, records=1, base_sequence=0)
+            (ack,) = appender.flush()
+        return ack
 
     # -- reading
 
@@ -174,26 +173,6 @@ def follow(
         least = found.serial
         found = replace(onward, serial=max(onward.serial, least)) if isinstance(onward, UnreadableEntry) else onward
     return found, passed
-
-
-class PendingRecord:
-    """A record in flight; a context manager that abandons it unless it was awaited."""
-
-    def __init__(self, appender: Appender) -> None:
-        self._appender = appender
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._appender.close()
-
-    def acknowledged(self) -> Ack:
-        """Wait for the broker's acknowledgement. Raises what `Appender` raises."""
-        (ack,) = self._appender.flush()
-        return ack
 
 
 class LedgerReader:

@@ -49,8 +49,13 @@ def sink(either_kafka, name):
     return lambda **options: sink_options(given | options)
 
 
-def write(cluster, options, batch_id, *, query="query", start=None, end=None):
-    """A whole micro-batch that appends nothing of its own."""
+def write(cluster, options, batch_id, **changes):
+    """How a whole micro-batch ends that appends nothing of its own."""
+    return report(cluster, options, batch_id, **changes).outcome
+
+
+def report(cluster, options, batch_id, *, query="query", start=None, end=None):
+    """What is reported of it."""
     source = TopicPartition(options.topic, 1)  # any topic that exists
     batch = MicroBatch(
         query_id=query,
@@ -60,13 +65,21 @@ def write(cluster, options, batch_id, *, query="query", start=None, end=None):
     )
     transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
     nothing = Appended(partitions=0, records=0, bytes=0)
-    return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, choice=BY_DRIVER).outcome
+    return commit_batch(transaction, batch, lambda _: nothing, max_attempts=2, choice=BY_DRIVER)
 
 
 def last_batch(cluster, options):
     found = last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
     assert found is not None
     return found.batch_id
+
+
+def test_no_broker_has_to_wait_until_another_one_is_added_to_the_transaction(either_kafka, cluster, sink):
+    requests = report(cluster, sink(), 0).trace.requests
+    names = [request.api for request in requests]
+    adding = requests[names.index("Produce") : names.index("EndTxn")]
+    assert [request.api for request in adding if request.api == "TxnOffsetCommit"] == ["TxnOffsetCommit"] * 2
+    assert all(one.start + one.milliseconds <= other.start for one, other in itertools.pairwise(adding))
 
 
 def test_a_query_whose_groups_have_expired_continues_by_the_record(either_kafka, cluster, sink):
@@ -169,12 +182,11 @@ def test_another_querys_open_transaction_in_the_same_partition_is_not_waited_for
     hanging = TransactionCoordinator(cluster, f"hanging-{next(numbers)}-{either_kafka.version}", 600_000)
     identity = hanging.init_producer_id()
     other = LedgerTopic(cluster, LEDGER_TOPIC, hanging.transactional_id)
-    with other.append(hanging, identity, b"{}", timestamp_ms=int(time.time() * 1000)) as record:
-        record.acknowledged()
-        assert write(cluster, options, 1) == "committed"
-        expire(either_kafka.bootstrap, options.ledger_group)
-        assert write(cluster, options, 1) == "skipped"
-        assert last_batch(cluster, options) == 1
+    other.append(hanging, identity, b"{}", timestamp_ms=int(time.time() * 1000))
+    assert write(cluster, options, 1) == "committed"
+    expire(either_kafka.bootstrap, options.ledger_group)
+    assert write(cluster, options, 1) == "skipped"
+    assert last_batch(cluster, options) == 1
     hanging.end(identity, commit=False)
     assert last_entry(cluster, LEDGER_TOPIC, hanging.transactional_id) is None
 
@@ -186,10 +198,9 @@ def test_others_wait_until_it_is_known_what_becomes_of_the_last_record(either_ka
         coordinator = TransactionCoordinator(cluster, options.transactional_id, 600_000)
         identity = coordinator.init_producer_id()
         kept = LedgerTopic(cluster, LEDGER_TOPIC, options.transactional_id)
-        with kept.append(coordinator, identity, b"{}", timestamp_ms=int(time.time() * 1000)) as record:
-            record.acknowledged()
-            with pytest.raises(BrokerUnreachable, match="still open, so its ledger entry is not final"):
-                last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
+        kept.append(coordinator, identity, b"{}", timestamp_ms=int(time.time() * 1000))
+        with pytest.raises(BrokerUnreachable, match="still open, so its ledger entry is not final"):
+            last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
         coordinator.end(identity, commit=False)
         assert last_batch(cluster, options) == 0
 

@@ -111,8 +111,7 @@ def test_a_pointer_that_was_reset_to_the_end_heals_after_an_aborted_transaction_
         GroupCoordinator(cluster, f"{query.name}.ledger").commit_offsets({at: OffsetAndMetadata(offset=end)})
         coordinator = TransactionCoordinator(cluster, query.name, 60_000)
         identity = coordinator.init_producer_id()
-        with LedgerTopic(cluster, LEDGER_TOPIC, query.name).append(coordinator, identity, b"{}", timestamp_ms=1) as one:
-            one.acknowledged()
+        LedgerTopic(cluster, LEDGER_TOPIC, query.name).append(coordinator, identity, b"{}", timestamp_ms=1)
         coordinator.end(identity, commit=False)
     assert new(query.batch(0), query.batch(1)) == [SKIPPED, COMMITTED]
     assert query.written() == list(range(20))

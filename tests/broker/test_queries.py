@@ -159,10 +159,8 @@ def test_a_record_is_in_doubt_while_its_transaction_is_open_and_gone_when_it_is_
     identity = coordinator.init_producer_id()
     (last,) = looking.read()
     value = encode_record(replace(last.entry, batch_id=1, serial=2))
-    with LedgerTopic(cluster, books, query.options.transactional_id).append(
-        coordinator, identity, value, timestamp_ms=int(time.time() * 1e3)
-    ) as record:
-        record.acknowledged()
+    ledger = LedgerTopic(cluster, books, query.options.transactional_id)
+    ledger.append(coordinator, identity, value, timestamp_ms=int(time.time() * 1e3))
     (found,) = looking.read()
     assert (found.entry.batch_id, found.pending.entry.batch_id, found.owner.state) == (0, 1, "Ongoing")
     coordinator.end(identity, commit=False)

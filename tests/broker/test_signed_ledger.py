@@ -66,8 +66,7 @@ def forge(cluster, options, number, *, name=None, signer=None):
     value = encode_record(entry, signer) if signer else encode_record(entry)
     topic = LedgerTopic(cluster, LEDGER_TOPIC, name or options.transactional_id)
     topic.ensure()
-    with topic.append(coordinator, identity, value, timestamp_ms=1) as record:
-        record.acknowledged()
+    topic.append(coordinator, identity, value, timestamp_ms=1)
     coordinator.end(identity, commit=True)
 
 
