@@ -116,7 +116,7 @@ def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
     [
         ("append", by_driver, {"TV1": "AddPartitionsToTxn", "TV2": "Produce"}),
         ("append", by_executors, {"TV1": "AddPartitionsToTxn", "TV2": "Produce"}),
-        ("commit", by_driver, {"TV1": "AddPartitionsToTxn", "TV2": "TxnOffsetCommit"}),
+        ("commit", by_driver, {"TV1": "AddPartitionsToTxn", "TV2": "Produce"}),
         ("end", by_driver, {"TV1": "EndTxn", "TV2": "EndTxn"}),
     ],
 )
