@@ -177,7 +177,7 @@ def first_batches(
     lab: Lab, way: Way, load: Load, *, rounds: int = 3, settings: Settings = PLAIN
 ) -> tuple[str, Comparison]:
     """The time from start() to the end of batch 0 of the first query of a fresh session. NOTHING: of one whose source
-    and sink in Python do nothing.
+    and sink in Python do nothing, if Spark starts its Python processes as it does on its own.
     """
     load = replace(load, batches=0)
 
@@ -190,7 +190,8 @@ def first_batches(
             return spark.run(functools.partial(run_nothing, way=way))
 
     sides = [side_of(lab, name, way, load, fresh, ours=name == OURS) for name in (OURS, BUILT_IN)]
-    sides.append(Side(name=NOTHING, run=of_nothing))
+    if not settings.launched:
+        sides.append(Side(name=NOTHING, run=of_nothing))
     series = alternate(sides, records=load.rows, runs=rounds, warm_up=0, show=lab.show)
     words = LAUNCHED_PYTHON if settings.launched else PLAIN_SETTINGS
     title = f"{way.words}, first batch of a fresh session, {words}: {load.rows:,} records of {load.records.values}"

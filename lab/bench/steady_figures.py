@@ -237,11 +237,11 @@ def warm_first_batch(steady: Comparison, name: str) -> float:
 def _first_batches(first: Sequence[Comparison], steady: Sequence[Comparison]) -> Grid:
     """`first`: of fresh sessions. The warm ones are the queries of `steady` with as many rows."""
     rows, fresh = [], {BUILT_IN: _SHORT[0], OURS: _SHORT[1]}
-    if all(NOTHING in {series.name for series in each.series} for each in first):  # not in older files
+    if any(NOTHING in {series.name for series in each.series} for each in first):
         fresh[NOTHING] = f"{NOTHING}, in Python"
     for measured in first:
-        cells = [f"{described(measured)}, {measured.settings['python']}"]
-        cells += [f"{measured.named(name).median:.1f}" for name in fresh]
+        seconds = {series.name: f"{series.median:.1f}" for series in measured.series}
+        cells = [f"{described(measured)}, {measured.settings['python']}", *(seconds.get(name, "") for name in fresh)]
         plain = measured.settings["python"] == PLAIN_SETTINGS  # as all of steady state
         warm = [each for each in steady if plain and _order(each) == _order(measured)]
         cells += [f"{warm_first_batch(warm[0], name):.1f}" if warm else "" for name in (BUILT_IN, OURS)]

@@ -131,9 +131,15 @@ def test_a_warm_session_with_plain_settings_is_not_beside_a_fresh_one_with_kafka
 
 
 def test_what_a_source_and_a_sink_take_that_do_nothing_is_beside_a_fresh_session():
-    fresh = compared({OURS: [5.6], BUILT_IN: [2.3], NOTHING: [5.5]})
-    grid = grids({"first-batch-noop": fresh})[-1]
-    assert grid.rows == (("source → noop: 100,000 × 100 bytes, plain settings", "2.3", "5.6", "5.5", "", ""),)
+    fresh = {
+        "first-batch-noop": compared({OURS: [5.6], BUILT_IN: [2.3], NOTHING: [5.5]}),
+        "first-batch-launched-noop": compared({OURS: [2.0], BUILT_IN: [2.3]}, python=LAUNCHED_PYTHON),
+    }
+    grid = grids(fresh)[-1]
+    assert grid.rows == (
+        ("source → noop: 100,000 × 100 bytes, plain settings", "2.3", "5.6", "5.5", "", ""),
+        ("source → noop: 100,000 × 100 bytes, kafka-eos-python", "2.3", "2.0", "", "", ""),
+    )
     assert len(grid.headings) == len(grid.rows[0])
 
 
