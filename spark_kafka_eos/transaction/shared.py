@@ -423,7 +423,10 @@ class SharedTransaction:
             self._require_last()
         if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
             return
-        if is_given_up(self._identity, facts):  # by its timeout; in TV1, a late request may have opened one again
+        # By its timeout. If none is open here, the epoch may be another driver's, which aborted under it and names it
+        # next. That looks the same as a transaction which a late request of this driver opened again (TV1):
+        # this driver ends in both cases.
+        if is_given_up(self._identity, facts) and self._transaction.state in _MAY_BE_OPEN:
             self._hold_next()
             return
         raise self._overtaken(facts)

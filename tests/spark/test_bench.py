@@ -126,6 +126,7 @@ def test_memory_is_watched_on_every_path_and_in_a_query_of_many_batches(lab, spa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_each_way_takes_turns_with_rows_that_are_ready_made_and_dropped(lab):
     load = Load(rows=100, batches=2, records=Shape(records=0))
     found = dict(floor(lab, "100", load, rounds=1))

@@ -52,6 +52,11 @@ def test_a_late_driver_whose_init_producer_id_got_lost_leaves_the_live_one_alone
     assert replay(seed).wrong == []
 
 
+def test_a_late_driver_does_not_take_an_abort_of_the_live_one_for_that_of_the_coordinator():
+    """Else both name the same epoch in InitProducerId, and get the same new one."""
+    assert replay(733_661).wrong == []
+
+
 # Rare since drivers look before they take the id: without verification, seed 5,626 is the first. What a straggler does
 # without the fence is tested on brokers (tests/broker/test_straggler.py).
 #
