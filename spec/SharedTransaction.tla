@@ -45,6 +45,7 @@ AllGuards == {
     "EarlierRuns",           \* An entry names the runs that committed before its own.
     "LookAgain",             \* Before an InitProducerId without an answer is sent again, its sender looks again.
     "NamesEpoch",            \* Whose transaction the coordinator aborted names the epoch that this left.
+    "KnownOpen",             \* That it was aborted by it counts only if the coordinator had said that it is open.
     "ReadAgain",             \* The ledger is read again after InitProducerId, if somebody may have committed.
     "Digest",                \* A batch is skipped only if the entry has its offsets, not only its number.
     "FirstAttempts",         \* The barrier: commit only what first attempts of tasks and stages appended.
@@ -120,6 +121,7 @@ Off ==
      acknowledged |-> 0,      \* records
      rows |-> << >>,          \* what the barrier let pass, if a table takes part
      slow |-> FALSE,          \* its transaction has been open for longer than its timeout
+    open |-> FALSE,          \* TV1: the coordinator said that it is open, and each end that was sent has an answer
      again |-> FALSE,         \* a task or stage ran again
      owned |-> "never"]       \* for NoHarm: see below
 
@@ -135,14 +137,21 @@ Go(r, at) == To(r, [run[r] EXCEPT !.at = at])
 
 Now == <<kafka.state, kafka.epoch>>
 Taken(epoch) == kafka.epoch # epoch
-GivenUp(epoch) == kafka.state \in {"PrepareAbort", "CompleteAbort"} /\ kafka.epoch = epoch + 1
+
+(* The coordinator aborted the transaction of `m` by itself, and nobody has a new epoch since.  In TV1, the next      *)
+(* epoch may also be another driver's, which aborted a transaction of its own: it can be only if the one of `m` was   *)
+(* not open when the other took the id.  In TV2, that other one's abort would have raised the epoch once more.        *)
+GivenUp(m) ==
+    /\ kafka.state \in {"PrepareAbort", "CompleteAbort"} /\ kafka.epoch = m.epoch + 1
+    /\ TV = 2 \/ m.open \/ ~Has("KnownOpen")
 AfterAbort(epoch) == IF Has("NamesEpoch") THEN epoch + 1 ELSE None
 
 (* transaction/ownership.py *)
 LeftByRun(epoch, seen) ==
     \/ seen[1] = "CompleteCommit" /\ seen[2] \in {epoch, epoch + 1}
-    \/ seen[1] = "CompleteAbort" /\ seen[2] = epoch + 1
     \/ seen[1] = "Ongoing" /\ seen[2] = epoch  \* TV1: a late AddPartitionsToTxn of the batch
+    \* TV1: that one, after its timeout; or a transaction of another driver, which aborted it
+    \/ ~Has("KnownOpen") /\ seen[1] = "CompleteAbort" /\ seen[2] = epoch + 1
 LeftByTake(before) ==
     \/ kafka.epoch = before
     \/ /\ kafka.state \in {"Empty", "PrepareAbort", "CompleteAbort"}
@@ -150,11 +159,13 @@ LeftByTake(before) ==
 
 FenceNeeded == TV = 1 /\ ~Verification /\ Has("Fence")
 
+Attempting == {"add partitions", "append", "add ledger", "append entry", "commit offsets", "commit", "abort"}
+
 (* What a run forgets when its attempt ends, one way or the other. *)
 Cleared(m) == [m EXCEPT !.layout = << >>, !.todo = {}, !.acknowledged = 0, !.rows = << >>, !.again = FALSE,
                         !.unanswered = FALSE, !.doubt = FALSE, !.starts = FALSE, !.seen = <<"", None>>, !.under = None]
 
-Ended(m, how) == [Cleared(m) EXCEPT !.at = how, !.slow = FALSE, !.epoch = None, !.entry = NoEntry]
+Ended(m, how) == [Cleared(m) EXCEPT !.at = how, !.slow = FALSE, !.open = FALSE, !.epoch = None, !.entry = NoEntry]
 
 (* Begins to append, with an epoch that was not used yet. *)
 Appending(m) == [Cleared(m) EXCEPT !.at = IF TV = 1 THEN "add partitions" ELSE "append", !.todo = Outputs,
@@ -251,7 +262,7 @@ Requests(r) ==
       [] run[r].at = "commit offsets" ->
            {[Message(r, "TxnOffsetCommit") EXCEPT !.entry = PointerOf(NewEntry(r))]}
       [] run[r].at = "commit" -> {Message(r, "EndTxn(commit)")}
-      [] run[r].at = "abort" -> {Message(r, "EndTxn(abort)")}
+      [] run[r].at = "abort" /\ ~FenceNeeded -> {Message(r, "EndTxn(abort)")}
       [] OTHER -> {}
 
 Answered(m) ==
@@ -382,7 +393,7 @@ AsksIfHeld(r) ==
     /\ LET m == [run[r] EXCEPT !.owned = Looked(@)]
            next == IF FenceNeeded /\ m.under = None THEN "fence" ELSE "init"
        IN  To(r, IF ~Has("HeldIsAsked") \/ ~Taken(m.epoch) THEN [m EXCEPT !.at = next, !.seen = Now]
-                 ELSE IF GivenUp(m.epoch)
+                 ELSE IF GivenUp(m)
                  THEN [m EXCEPT !.at = next, !.epoch = AfterAbort(@), !.seen = Now, !.under = None]
                  ELSE Ended(m, "fenced"))
     /\ Unchanged
@@ -418,7 +429,7 @@ Takes(r) ==
                 [] answer.code = "NONE" ->
                      /\ owner' = r
                      /\ OthersOvertaken(r,
-                          LET held == [m EXCEPT !.epoch = answer.kafka.epoch, !.owned = "own"]
+                          LET held == [m EXCEPT !.epoch = answer.kafka.epoch, !.owned = "own", !.open = FALSE]
                           IN  IF counts \/ (~Has("ReadAgain") /\ ~m.doubt) THEN Appending(held)
                               ELSE [held EXCEPT !.at = "read"])
     /\ UNCHANGED <<late, checkpoints, budget>>
@@ -469,7 +480,7 @@ Asked(r, request, then) ==
 
 AddsPartitions(r) ==
     /\ run[r].at = "add partitions"
-    /\ Asked(r, The(Requests(r)), [run[r] EXCEPT !.at = "append"])
+    /\ Asked(r, The(Requests(r)), [run[r] EXCEPT !.at = "append", !.open = TRUE])
 
 (* The barrier, when every task has reported. *)
 Judged(r, m) ==
@@ -529,7 +540,7 @@ CommitsOffsets(r) ==
     /\ Asked(r, The(Requests(r)), [run[r] EXCEPT !.at = "commit"])
 
 Committed(r, epoch) ==
-    [Cleared(run[r]) EXCEPT !.at = "note", !.entry = NewEntry(r), !.epoch = epoch]
+    [Cleared(run[r]) EXCEPT !.at = "note", !.entry = NewEntry(r), !.epoch = epoch, !.open = FALSE]
 
 Commits(r) ==
     /\ run[r].at = "commit"
@@ -556,7 +567,7 @@ Doubts(r) ==
            committed == kafka.state = "CompleteCommit" /\ kafka.epoch = m.epoch + (IF TV = 2 THEN 1 ELSE 0)
            settle == [Cleared(m) EXCEPT !.at = IF FenceNeeded THEN "fence" ELSE "init", !.doubt = TRUE, !.seen = Now]
        IN  To(r, IF committed THEN [Committed(r, kafka.epoch) EXCEPT !.owned = m.owned]
-                 ELSE IF run[r].slow /\ GivenUp(m.epoch) THEN [settle EXCEPT !.epoch = AfterAbort(m.epoch)]
+                 ELSE IF run[r].slow /\ GivenUp(m) THEN [settle EXCEPT !.epoch = AfterAbort(m.epoch)]
                  ELSE IF TV = 1 /\ ~Taken(m.epoch) THEN [settle EXCEPT !.epoch = None]
                  ELSE IF Taken(m.epoch) THEN Ended(m, "fenced")
                  ELSE settle)
@@ -567,7 +578,7 @@ Doubts(r) ==
 AsksWhy(r) ==
     /\ run[r].at = "ask why"
     /\ LET m == [Cleared(run[r]) EXCEPT !.owned = Looked(@)]
-       IN  To(r, IF m.slow /\ GivenUp(m.epoch)
+       IN  To(r, IF m.slow /\ GivenUp(m)
                  THEN [m EXCEPT !.at = IF FenceNeeded THEN "fence" ELSE "init", !.epoch = AfterAbort(@), !.seen = Now]
                  ELSE IF Taken(m.epoch) THEN Ended(m, "fenced")
                  ELSE [m EXCEPT !.at = "abort"])
@@ -583,8 +594,8 @@ Aborts(r) ==
                 /\ kafka' = answer.kafka
                 /\ To(r, IF answer.code = "PRODUCER_FENCED" THEN [m EXCEPT !.at = "ask why"]
                          ELSE LET epoch == IF answer.code = "NONE" /\ TV = 2 THEN answer.kafka.epoch ELSE m.epoch
-                              IN  IF Has("NewEpoch") THEN [m EXCEPT !.at = "ask if held", !.epoch = epoch]
-                                  ELSE Appending([m EXCEPT !.epoch = epoch]))
+                                  over == [m EXCEPT !.epoch = epoch, !.open = FALSE]
+                              IN  IF Has("NewEpoch") THEN [over EXCEPT !.at = "ask if held"] ELSE Appending(over))
     /\ UNCHANGED <<late, checkpoints, budget, owner, harmed>>
 
 ----------------------------------------------------------------------------
@@ -597,7 +608,8 @@ Unanswered(r) ==
     /\ \E request \in Requests(r) :
          /\ request \notin late
          /\ late' = late \cup {request}
-         /\ To(r, LET m == [run[r] EXCEPT !.unanswered = request.api \in {"InitProducerId", "EndTxn(commit)"}]
+         /\ To(r, LET m == [run[r] EXCEPT !.unanswered = request.api \in {"InitProducerId", "EndTxn(commit)"},
+                                           !.open = @ /\ request.api \notin {"EndTxn(commit)", "EndTxn(abort)"}]
                   IN  IF request.api = "InitProducerId" THEN [m EXCEPT !.owned = LookUsed(@)]
                       ELSE IF request.api = "Produce" /\ request.entry = NoEntry
                       THEN [m EXCEPT !.layout = The({each \in Appendable(r) : Produced(r, each) = request})]
@@ -610,7 +622,7 @@ Arrives(request) ==
            takes == request.api = "InitProducerId"
        IN  /\ kafka' = answer.kafka
            /\ harmed' = (harmed \/ (takes /\ kafka' # kafka /\ Disturbs(request.run, request.owned)))
-           /\ IF takes /\ answer.code = "NONE"
+           /\ IF takes /\ answer.code = "NONE" /\ kafka'.epoch # kafka.epoch
               THEN /\ owner' = None
                    /\ OthersOvertaken(None, Off)
               ELSE UNCHANGED <<owner, run>>
@@ -633,10 +645,12 @@ TimesOut ==
     /\ run' = [r \in DOMAIN run |-> [run[r] EXCEPT !.slow = @ \/ run[r].epoch = kafka.epoch]]
     /\ UNCHANGED <<late, checkpoints, owner, harmed>>
 
-(* A run pauses for so long, and the coordinator has not noticed yet. *)
+(* A run pauses for so long, and the coordinator has not noticed yet; in TV1 also one whose transaction is not open    *)
+(* there, because its first request did not arrive.                                                                   *)
 Pauses(r) ==
     /\ run[r].epoch # None /\ ~run[r].slow /\ budget.timeout > 0
-    /\ run[r].epoch = kafka.epoch /\ kafka.state = "Ongoing"
+    /\ \/ run[r].epoch = kafka.epoch /\ kafka.state = "Ongoing"
+       \/ TV = 1 /\ run[r].at \in Attempting
     /\ budget' = [budget EXCEPT !.timeout = @ - 1]
     /\ To(r, [run[r] EXCEPT !.slow = TRUE])
     /\ UNCHANGED <<kafka, late, checkpoints, owner, harmed>>
@@ -709,6 +723,9 @@ DoneIsCommitted ==
 
 (* A run that finished left nothing out. *)
 NothingLost == (\E r \in 1..Runs : run[r].at = "finished") => Last.end = Records
+
+(* No two runs go on with the same epoch: the brokers could not tell their records apart. *)
+OwnEpoch == \A r, s \in 1..Runs : r # s => run[r].epoch = None \/ run[r].epoch # run[s].epoch
 
 (* A driver that comes back late disturbs nobody who lives. *)
 NoHarm == ~harmed

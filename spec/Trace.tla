@@ -210,7 +210,7 @@ ArrivesLate ==
          /\ AnswerTo(m).code = E.code \/ Waits
          /\ kafka' = IF Waits THEN kafka ELSE AnswerTo(m).kafka
          /\ harmed' = (harmed \/ (m.api = "InitProducerId" /\ kafka' # kafka /\ Disturbs(m.run, m.owned)))
-         /\ IF m.api = "InitProducerId" /\ E.code = "NONE"
+         /\ IF m.api = "InitProducerId" /\ E.code = "NONE" /\ kafka'.epoch # kafka.epoch
             THEN owner' = None /\ OthersOvertaken(None, Off)
             ELSE UNCHANGED <<owner, run>>
     /\ UNCHANGED <<late, checkpoints, budget, known>>

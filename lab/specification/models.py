@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 GUARDS = (
-    "Look", "HeldIsAsked", "Owner", "EarlierRuns", "LookAgain", "NamesEpoch", "ReadAgain", "Digest",
+    "Look", "HeldIsAsked", "Owner", "EarlierRuns", "LookAgain", "NamesEpoch", "KnownOpen", "ReadAgain", "Digest",
     "FirstAttempts", "Counts", "RetryAppendsNothing", "CommitOnly", "NewEpoch", "Fence",
 )  # fmt: skip
 
@@ -20,7 +20,7 @@ TABLE_GUARDS = (
 )  # fmt: skip
 
 INVARIANTS = (
-    "ExactlyOnce", "InOrder", "Agree", "Consecutive", "DoneIsCommitted", "NothingLost", "NoHarm", "RefusedForAReason",
+    "ExactlyOnce", "InOrder", "Agree", "Consecutive", "DoneIsCommitted", "NothingLost", "OwnEpoch", "NoHarm", "RefusedForAReason",
     "NoPersonNeeded", "NothingHangs",
 )  # fmt: skip
 
@@ -155,6 +155,14 @@ LARGER = (
     replace(_WRITER, records=1, late=1, timeouts=1),
     replace(_TV1, records=1, late=1, timeouts=1),
     replace(_UNVERIFIED, records=1, late=1, timeouts=1),
+    replace(_TV1, again=1),
+    replace(_SINK, protocol=1, again=1),
+    replace(_TV1, records=1, again=1, timeouts=1),
+    replace(_UNVERIFIED, records=1, again=1, timeouts=1),
+    replace(_WRITER, records=1, late=1, again=1),
+    replace(_TV1, records=1, late=1, again=1),
+    replace(_UNVERIFIED, records=1, late=1, again=1),
+    replace(_TV1, records=1, late=1, again=1, timeouts=1),
     replace(_WRITER, records=1, late=2),
     replace(_TV1, records=1, late=2),
     replace(_TV1, late=1),
@@ -191,6 +199,7 @@ WEAKENED = {
     ("EarlierRuns",): (replace(_SINK, records=3), "NoHarm"),
     ("LookAgain",): (replace(_SINK, late=1), "NoHarm"),
     ("NamesEpoch",): (replace(_WRITER, records=1, late=1, timeouts=1), "NoHarm"),
+    ("KnownOpen",): (replace(_TV1, records=1, again=1, timeouts=1), "OwnEpoch"),
     ("ReadAgain",): (replace(_WRITER, records=1), "ExactlyOnce"),
     ("Digest",): (replace(_WRITER, old=1), "DoneIsCommitted"),
     ("FirstAttempts",): (_STAGE, "ExactlyOnce"),

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions, reserved
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget, Clock
@@ -47,6 +47,9 @@ _SAID_AFTER_S = 5  # until then, a cluster that was not reached yet is tried in 
 class Cluster:
     """Connections and cached metadata of a cluster; looked up when needed, and again when a response requires it.
 
+    `open_transactions` has what each coordinator said last of a transaction of this process, by transactional.id: that
+    the transaction is open (TransactionCoordinator.is_open).
+
     Not thread-safe. `connect`, `clock`, `sleep` and `jitter` are for tests.
     """
 
@@ -70,6 +73,7 @@ class Cluster:
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
         self._kept: dict[str, dict[str, tuple[float, int | None]]] = {}  # by setting and topic
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
+        self.open_transactions: dict[str, ProducerIdentity] = {}
         self._id: str | None = None
         self._reached = False
         self._unreached_since: float | None = None  # until it is said

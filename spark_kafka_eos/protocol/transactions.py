@@ -109,6 +109,7 @@ class TransactionCoordinator:
             v3_and_below_topics=[topic_class(name=topic, partitions=numbers) for topic, numbers in by_topic.items()],
         )
         self._call(request, errors)
+        self._cluster.open_transactions[self.transactional_id] = identity
 
     def add_offsets(self, identity: ProducerIdentity, group_id: str) -> None:
         """TV1: add the group's offsets to the transaction, before they are committed in it. In TV2, brokers do this."""
@@ -121,6 +122,13 @@ class TransactionCoordinator:
             group_id=group_id,
         )
         self._call(request, lambda response: [(replace(self._who, group=group_id), response.error_code)])
+        self._cluster.open_transactions[self.transactional_id] = identity
+
+    def is_open(self, identity: ProducerIdentity) -> bool:
+        """TV1: whether the coordinator said, to any user of this cluster's connections, that the transaction of
+        `identity` is open, and no end of it may have been applied. If it is over nevertheless, somebody else ended it.
+        """
+        return self._cluster.open_transactions.get(self.transactional_id) == identity
 
     def end(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
         """Commit or abort; return the identity to continue with: the next epoch in TV2, the same one in TV1.
@@ -151,6 +159,7 @@ class TransactionCoordinator:
         def unanswered() -> None:
             nonlocal lost
             lost = True
+            self._cluster.open_transactions.pop(self.transactional_id, None)
             if commit:
                 self._commit_unanswered = identity
 
@@ -165,6 +174,7 @@ class TransactionCoordinator:
                     action="Initialize the producer again, then read the ledger.",
                 ) from error
             raise
+        self._cluster.open_transactions.pop(self.transactional_id, None)
         if response.error_code or self.transaction_version < 2:
             return identity
         return self._identity(response)

@@ -44,8 +44,20 @@ def after_abort(held: ProducerIdentity) -> ProducerIdentity:
     return replace(held, epoch=held.epoch + 1)
 
 
-def is_given_up(held: ProducerIdentity, now: TransactionFacts) -> bool:
-    """Whether the coordinator aborted the transaction of `held`, and nobody has a new epoch since."""
+def is_given_up(held: ProducerIdentity, now: TransactionFacts, *, was_open: bool) -> bool:
+    """Whether the coordinator aborted the transaction of `held` by itself, and nobody has a new epoch since.
+
+    In TV1, another owner that takes the id, and aborts a transaction of its own, leaves the same, if no transaction was
+    open when it took the id. So there it counts only if the coordinator said that the one of `held` `was_open`. In TV2,
+    the other one's abort would have raised the epoch once more.
+    """
+    if not was_open and held.transaction_version < 2:
+        return False
+    return may_be_given_up(held, now)
+
+
+def may_be_given_up(held: ProducerIdentity, now: TransactionFacts) -> bool:
+    """The same, or another owner has the next epoch and has aborted a transaction of its own (TV1)."""
     return now.state in ("PrepareAbort", "CompleteAbort") and not taken_from(after_abort(held), now)
 
 
@@ -66,12 +78,12 @@ def is_left_by_commit(
 def is_left_by_run(producer_id: int, epoch: int, now: TransactionFacts) -> bool:
     """Whether the id is as the run left it whose last commit was that of this transaction, whatever its protocol.
 
-    In TV1, a late request of the run may have opened a transaction again under the same epoch, which nobody else has;
-    later it times out.
+    In TV1, a late request of the run may have opened a transaction again under the same epoch, which nobody else has.
+    Once that has timed out, it looks like a transaction of another driver, which took the id and aborted: so it counts
+    as that.
     """
     opened_again = now.state == "Ongoing" and (now.producer_id, now.epoch) == (producer_id, epoch)
-    timed_out = now.state == "CompleteAbort" and (now.producer_id, now.epoch) == (producer_id, epoch + 1)
-    return opened_again or timed_out or is_left_by_commit(producer_id, epoch, now)
+    return opened_again or is_left_by_commit(producer_id, epoch, now)
 
 
 def is_left_by_take(before: Owner, now: TransactionFacts, *, in_doubt: bool = True) -> bool:

@@ -23,8 +23,9 @@ Not obvious:
 - Who held the id names an epoch in InitProducerId, which then is a compare-and-set (KIP-360): the coordinator gives a
   new epoch only if nobody else got one since, and recognizes a resend. Name an epoch only if nobody else can name it,
   since two processes would get the same new one: the held one, or the one after it, if the coordinator raised it to
-  abort the transaction (`_hold_next`). After the fence, nothing is named: the fence opens a transaction, and the epoch
-  that its abort will leave is not the current one yet. Kafka's coordinator aborts it nevertheless, others refuse.
+  abort the transaction (`_hold_next`). In TV1, that is known only of a transaction of which the coordinator has said
+  that it is open (`is_given_up`). After the fence, nothing is named: the fence opens a transaction, and the epoch that
+  its abort will leave is not the current one yet. Kafka's coordinator aborts it nevertheless, others refuse.
 - If an InitProducerId without an epoch is not answered, another driver's first one looks like it. Who held an epoch
   ends then. Who starts goes on, and the sink, which holds nothing from batch to batch.
 - The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
@@ -86,6 +87,7 @@ from spark_kafka_eos.transaction.ownership import (
     is_left_by_commit,
     is_left_by_run,
     is_left_by_take,
+    may_be_given_up,
     taken_from,
     taken_since,
 )
@@ -408,7 +410,9 @@ class SharedTransaction:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
             if glance.producer_id >= 0 and not is_left_by_run(glance.producer_id, glance.epoch, facts):
-                raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}")
+                name = self._options.transactional_id
+                last = ProducerIdentity(transactional_id=name, producer_id=glance.producer_id, epoch=glance.epoch)
+                raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}", last=last)
         elif self._planned_under is not None and taken_since(self._planned_under, facts):
             raise self._overtaken(facts, ", since this write was planned")
 
@@ -423,10 +427,7 @@ class SharedTransaction:
             self._require_last()
         if not isinstance(facts, TransactionFacts) or not taken_from(self._identity, facts):
             return
-        # By its timeout. If none is open here, the epoch may be another driver's, which aborted under it and names it
-        # next. That looks the same as a transaction which a late request of this driver opened again (TV1):
-        # this driver ends in both cases.
-        if is_given_up(self._identity, facts) and self._transaction.state in _MAY_BE_OPEN:
+        if self._is_given_up(self._identity, facts):  # by its timeout
             self._hold_next()
             return
         raise self._overtaken(facts)
@@ -524,7 +525,7 @@ class SharedTransaction:
             raise _OwnerChanged
         if isinstance(facts, TransactionFacts) and (last := self._fence.last_owner(facts)) is not None:
             known = held or self._let_go_of
-            if known is not None and taken_from(known, facts) and not is_given_up(known, facts):
+            if known is not None and taken_from(known, facts) and not self._is_given_up(known, facts):
                 raise self._overtaken(facts)
             try:
                 self._fence.apply(last, was_committed=facts.state == "CompleteCommit")
@@ -537,9 +538,13 @@ class SharedTransaction:
                     self._identity = last
         return _owner(facts)
 
+    def _is_given_up(self, held: ProducerIdentity, facts: TransactionFacts) -> bool:
+        """See ownership.is_given_up."""
+        return is_given_up(held, facts, was_open=self._coordinator.is_open(held))
+
     def _hold_next(self) -> None:
-        """Go on from the epoch with which the coordinator aborted the transaction of the held one. It was given to
-        nobody, and only the holder of the one before can name it.
+        """Go on from the epoch with which the coordinator aborted the transaction of the held one (`_is_given_up`). It
+        was given to nobody, and only the holder of the one before can name it.
         """
         self._identity, self._given_up = after_abort(self.identity), False
 
@@ -567,15 +572,23 @@ class SharedTransaction:
             action=self._leave_it,
         )
 
-    def _overtaken(self, facts: TransactionFacts, why: str = "") -> ProducerFenced:
-        """What to raise if another producer has the id, and what to stop with."""
+    def _overtaken(
+        self, facts: TransactionFacts, why: str = "", *, last: ProducerIdentity | None = None
+    ) -> ProducerFenced:
+        """What to raise if another producer has the id, and what to stop with. `last` is what this driver had last, if
+        it is not what it holds.
+        """
         committed: Committed = "unknown" if self._transaction.state is State.UNKNOWN else "nothing"
         self._transaction.apply(Event.FENCED)
-        return ProducerFenced(
+        what = (
             f"transactional.id {self._options.transactional_id!r} now belongs to producer {facts.producer_id}, epoch "
-            f"{facts.epoch}{why}",
-            action=self._leave_it,
-        ).replaced(committed=committed)
+            f"{facts.epoch}{why}"
+        )
+        action, held = self._leave_it, last or self._identity or self._let_go_of
+        if held is not None and may_be_given_up(held, facts):
+            what = f"{what}: to another driver, or the coordinator aborted a transaction of this one after its timeout"
+            action = f"If no other query uses this transactional.id, start the query again. {action}"
+        return ProducerFenced(what, action=action).replaced(committed=committed)
 
     def _timed_out(self) -> bool:
         """Whether the coordinator aborted our transaction because of its timeout, and no other producer took over
@@ -590,7 +603,7 @@ class SharedTransaction:
             return False
         with contextlib.suppress(KafkaEosError):  # then the original error stands
             facts = self._facts()
-            self._given_up = isinstance(facts, TransactionFacts) and is_given_up(identity, facts)
+            self._given_up = isinstance(facts, TransactionFacts) and self._is_given_up(identity, facts)
         return self._given_up
 
     def _is_overdue(self) -> bool:
@@ -658,7 +671,7 @@ class SharedTransaction:
             facts = None if self._given_up else self._settled_facts()
             if isinstance(facts, TransactionFacts) and (following := self._after_commit(facts, error)) is not None:
                 return self._committed(entry, following)
-            if self._given_up or (isinstance(facts, TransactionFacts) and is_given_up(self.identity, facts)):
+            if self._given_up or (isinstance(facts, TransactionFacts) and self._is_given_up(self.identity, facts)):
                 self._hold_next()
             elif self._coordinator.transaction_version < 2:
                 # It would fence us with our identity, because the transaction may still be open.
@@ -713,6 +726,6 @@ class SharedTransaction:
         if is_left_by_commit(identity.producer_id, identity.epoch, facts, transaction_version=version):
             return replace(identity, producer_id=facts.producer_id, epoch=facts.epoch)
         # Before the timeout, only the InitProducerId of somebody who starts can have aborted it: do not take it back.
-        if taken_from(identity, facts) and not (is_given_up(identity, facts) and self._is_overdue()):
+        if taken_from(identity, facts) and not (self._is_given_up(identity, facts) and self._is_overdue()):
             raise self._overtaken(facts, f" ({error.what})")
         return None

@@ -57,7 +57,6 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.transaction.ownership import is_given_up
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import Event
 
@@ -299,7 +298,7 @@ class TwoPhaseTransaction(SharedTransaction):
             raise fenced.replaced(committed="table") from error
         if following is not None:
             return following
-        if not is_given_up(self.identity, facts):
+        if not self._is_given_up(self.identity, facts):
             raise self._undone(batch, error.what) from error
         try:
             self._fence_table()

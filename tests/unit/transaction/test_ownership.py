@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.model import ProducerIdentity
@@ -13,6 +15,7 @@ from spark_kafka_eos.transaction.ownership import (
     is_left_by_commit,
     is_left_by_run,
     is_left_by_take,
+    may_be_given_up,
     taken_from,
     taken_since,
 )
@@ -41,7 +44,15 @@ def test_an_id_is_taken_once_it_has_another_producer_id_or_epoch(now, taken):
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("now", [(7, 3), (7, 4), (7, 5), (8, 4)])
 def test_a_transaction_is_given_up_if_it_was_aborted_under_the_next_epoch(state, now):
-    assert is_given_up(held(3), facts(state, *now)) is (state.endswith("Abort") and now == (7, 4))
+    left = state.endswith("Abort") and now == (7, 4)
+    assert is_given_up(held(3), facts(state, *now), was_open=True) is left
+    assert is_given_up(replace(held(3), transaction_version=2), facts(state, *now), was_open=False) is left
+    assert may_be_given_up(held(3), facts(state, *now)) is left
+
+
+def test_before_kip_890_only_a_transaction_that_was_open_is_given_up():
+    """Another owner that aborts a transaction of its own leaves the same."""
+    assert not is_given_up(held(3), facts("CompleteAbort", 7, 4), was_open=False)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +88,7 @@ def test_only_tv2_and_only_a_commit_in_the_last_epoch_leaves_another_producer_id
         ("CompleteCommit", (7, 4), True),
         ("Ongoing", (7, 3), True),
         ("Ongoing", (7, 4), False),
-        ("CompleteAbort", (7, 4), True),
+        ("CompleteAbort", (7, 4), False),
         ("CompleteAbort", (7, 3), False),
         ("CompleteAbort", (7, 5), False),
         ("Empty", (7, 4), False),
@@ -116,7 +127,7 @@ def test_whose_a_new_epoch_is_cannot_be_seen_as_long_as_nothing_was_begun_in_it(
 
 def test_the_epoch_that_an_abort_by_the_coordinator_leaves_is_the_next_one():
     assert after_abort(held(3)) == held(4)
-    assert is_given_up(held(3), facts("CompleteAbort", 7, after_abort(held(3)).epoch))
+    assert is_given_up(held(3), facts("CompleteAbort", 7, after_abort(held(3)).epoch), was_open=True)
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "CompleteCommit", "Dead"])

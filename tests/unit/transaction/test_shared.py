@@ -14,7 +14,7 @@ from lab.simulation.chance import Seeded
 from lab.simulation.conditions import Conditions
 from lab.simulation.coordinator import Phase
 from lab.simulation.refusals import refusal
-from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.append import add_partitions, append
 from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import StageAttempts
 from spark_kafka_eos.appending.blocks import Block
@@ -36,6 +36,7 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import MOST_EARLIER_RUNS, SourceProgress
 from spark_kafka_eos.model import READS_NOTHING, MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
 from spark_kafka_eos.wire.encode import encode
@@ -146,10 +147,10 @@ class Kafka(KafkaModel):
         self.transactions.coordinators["id"].time_out()
 
 
-def owner(kafka, options=OPTIONS, *, keeps_ledger=True, client=PATIENCE):
-    """A transaction of `options` on `kafka`."""
+def owner(kafka, options=OPTIONS, *, keeps_ledger=True, client=PATIENCE, cluster=None):
+    """A transaction of `options` on `kafka`, with these connections of its driver."""
     decide = decide_micro_batch(options) if keeps_ledger else None
-    return SharedTransaction(options, kafka.cluster(client), decide, clock=kafka.clock)
+    return SharedTransaction(options, cluster or kafka.cluster(client), decide, clock=kafka.clock)
 
 
 @pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
@@ -615,11 +616,21 @@ def by_driver(cluster, identity, tp):
     append(cluster, identity, [(tp, 1, record())], partitions=[tp])
 
 
-def by_executors(cluster, identity, tp):
-    """As one append task, whose report the driver judges."""
+def by_executors(cluster, identity, tp, added=True):
+    """As one append task, whose report the driver judges. The driver has `added` the partition."""
+    if added:
+        add_partitions(cluster, identity, [tp], transaction_timeout_ms=60_000)
     blocks = [Block(partition=tp, task=0, number=0, records=1, data=record())]
     report = append_attempt(
-        cluster, identity, blocks, stage_id=1, slot=0, attempt=0, transaction_timeout_ms=60_000, batch_id=0
+        cluster,
+        identity,
+        blocks,
+        stage_id=1,
+        slot=0,
+        attempt=0,
+        transaction_timeout_ms=60_000,
+        batch_id=0,
+        added=[tp] if added else (),
     )
     encoded = replace(report, encoded={tp: 1})
     once = StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)
@@ -645,12 +656,132 @@ def test_a_pause_beyond_the_timeout_is_named_in_the_same_words_wherever_it_is_no
         way(cluster, identity, more)
         return Appended(partitions=2, records=2, bytes=2)
 
-    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, choice=BY_DRIVER)
+    report = commit_batch(owner(kafka, cluster=cluster), batch(0), write, max_attempts=2, choice=BY_DRIVER)
     assert report.outcome == "committed"
     (why,) = report.redone
     assert TIMED_OUT.format(where) in why
     assert kafka.commits == 1
     assert [len(kafka.partitions[tp].committed()) for tp in (OUTPUT, more)] == [1, 1]
+
+
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])
+def test_where_only_tasks_added_partitions_who_lasted_too_long_ends_because_it_may_have_been_taken_over(kafka):
+    """What a task is answered, the driver does not learn if the task fails."""
+    tasks = kafka.cluster(PATIENCE)
+
+    def write(identity):
+        by_executors(tasks, identity, OUTPUT, added=False)
+        kafka.time_out()
+        by_executors(tasks, identity, SOURCE, added=False)
+
+    with pytest.raises(ProducerFenced, match="This attempt took 61 s.*if no other query.*restart the query"):
+        commit_batch(owner(kafka), batch(0), write, max_attempts=2, choice=BY_DRIVER)
+    assert run(owner(kafka), 0).outcome == "committed"
+
+
+class Aborting:
+    """A driver that took the id and aborted an attempt of its own, and has no new epoch yet. Before KIP-890, that looks
+    like what the coordinator leaves after the timeout of the owner before.
+    """
+
+    def __init__(self, kafka, number, run_id="newer"):
+        cluster = kafka.cluster(PATIENCE)
+        self._kafka, self._batch = kafka, of_run(number, run_id)
+        self._owner = owner(kafka, cluster=cluster)
+        self._owner.begin(self._batch)
+        self._owner.append(lambda identity: by_driver(cluster, identity, OUTPUT))
+        TransactionCoordinator(cluster, "id", 60_000).end(self._owner.identity, commit=False)
+        self._taken = len(kafka.sent("InitProducerId"))
+
+    def goes_on(self):
+        """Nobody took the id from it meanwhile, so it commits."""
+        assert len(self._kafka.sent("InitProducerId")) == self._taken
+        commits = self._kafka.commits
+        self._owner.abort()
+        assert write_as(self._owner, self._batch.batch_id, self._batch.run_id).outcome == "committed"
+        assert self._kafka.commits == commits + 1
+
+
+@pytest.fixture
+def verifying():
+    return Kafka(1, verification=True)
+
+
+@pytest.fixture
+def connections(verifying):
+    return verifying.cluster()  # longer than it waits for an answer
+
+
+@pytest.fixture
+def late(verifying, connections):
+    """A driver that has begun a batch."""
+    late = owner(verifying, cluster=connections)
+    late.begin(batch(0))
+    return late
+
+
+def taken_before_the_second(kafka, api, number):
+    """The first request of this API is applied and not answered. Before it arrives again, a driver takes the id and
+    aborts an attempt at batch `number`: that driver, once it has.
+    """
+    live: list[Aborting] = []
+
+    def again(_request, answer):
+        del kafka.meets[api]
+        live.append(Aborting(kafka, number))
+        return answer()
+
+    def first(_request, answer):
+        answer()
+        kafka.meets[api] = again
+
+    kafka.meets[api] = first
+    return live
+
+
+def test_who_comes_back_before_its_first_request_takes_no_id_from_a_driver_that_aborts(verifying, connections, late):
+    live = []
+
+    def write(identity):
+        verifying.world.now += 61
+        live.append(Aborting(verifying, 0))
+        by_driver(connections, identity, OUTPUT)
+
+    with pytest.raises(ProducerFenced, match="This attempt took 61 s") as raised:
+        commit_batch(late, batch(0), write, max_attempts=2, choice=BY_DRIVER)
+    assert raised.value.committed == "nothing"
+    live[0].goes_on()
+
+
+def test_whose_abort_was_not_answered_takes_no_id_from_a_driver_that_aborts(verifying, connections, late):
+    """Its own abort was applied, so it was not the coordinator that aborted."""
+    late.append(lambda identity: by_driver(connections, identity, OUTPUT))
+    verifying.world.now += 61
+    live = taken_before_the_second(verifying, "EndTxn", 0)
+    with pytest.raises(ProducerFenced, match="This attempt took 91 s"):
+        late.abort()
+    live[0].goes_on()
+
+
+def test_whose_commit_was_not_answered_takes_no_id_from_a_driver_that_aborts(verifying, connections, late):
+    """Its commit was applied."""
+    late.append(lambda identity: by_driver(connections, identity, OUTPUT))
+    verifying.world.now += 61
+    live = taken_before_the_second(verifying, "EndTxn", 1)
+    with pytest.raises(ProducerFenced, match="or the coordinator aborted a transaction of this one") as raised:
+        late.commit(batch(0))
+    assert raised.value.committed == "unknown"
+    live[0].goes_on()
+
+
+@pytest.mark.parametrize("holds", [False, True], ids=["sink", "writer"])
+def test_who_comes_back_after_a_commit_takes_no_id_from_a_driver_that_aborts(verifying, holds):
+    late = owner(verifying)
+    write_as(late, 0, RUN)
+    live = Aborting(verifying, 1)
+    with pytest.raises(ProducerFenced, match="or the coordinator aborted a transaction of this one"):
+        write_as(late if holds else owner(verifying), 1, RUN)
+    live.goes_on()
 
 
 def test_without_a_timeout_whoever_aborts_it_has_taken_over(kafka):
@@ -763,7 +894,7 @@ def test_an_append_after_the_timeout_that_is_answered_with_the_wrong_error_costs
         by_driver(cluster, identity, OUTPUT)
         return Appended(partitions=1, records=1, bytes=1)
 
-    report = commit_batch(owner(kafka), batch(0), write, max_attempts=2, choice=BY_DRIVER)
+    report = commit_batch(owner(kafka, cluster=cluster), batch(0), write, max_attempts=2, choice=BY_DRIVER)
     assert report.outcome == "committed"
     (why,) = report.redone
     assert "INVALID_TXN_STATE" in why
@@ -1249,19 +1380,35 @@ def test_a_run_goes_on_in_another_process_after_a_commit_in_doubt(brokers, loses
     assert write_as(owner(brokers), 1, RUN).outcome == "committed"
 
 
-@pytest.mark.parametrize("timed_out", [False, True], ids=["still open", "timed out"])
 @pytest.mark.parametrize("verification", [False, True], ids=["TV1", "TV1, verified"])
-def test_a_late_request_of_the_last_commit_that_opens_a_transaction_again_is_not_taken_for_another_owner(
-    verification, timed_out
+def test_a_late_request_of_the_last_commit_that_opens_a_transaction_again_is_not_taken_for_another_owner(verification):
+    kafka = Kafka(1, verification=verification)
+    late = owner(kafka)
+    write_as(late, 0, RUN)
+    open_again(kafka)
+    assert write_as(owner(kafka), 1, RUN).outcome == "committed"
+
+
+def open_again(kafka):
+    """A late request of the last commit arrives."""
+    coordinator = kafka.transactions.coordinators["id"]
+    assert coordinator.add(coordinator.producer_id, coordinator.epoch, [OUTPUT]) == 0
+
+
+@pytest.mark.parametrize("holds", [False, True], ids=["sink", "writer"])
+@pytest.mark.parametrize("verification", [False, True], ids=["TV1", "TV1, verified"])
+def test_what_a_late_request_opened_and_the_coordinator_aborted_may_be_another_drivers_and_a_restart_goes_on(
+    verification, holds
 ):
     kafka = Kafka(1, verification=verification)
     late = owner(kafka)
     write_as(late, 0, RUN)
-    coordinator = kafka.transactions.coordinators["id"]
-    assert coordinator.add(coordinator.producer_id, coordinator.epoch, [OUTPUT]) == 0
-    if timed_out:
-        kafka.time_out()
-    assert write_as(owner(kafka), 1, RUN).outcome == "committed"
+    open_again(kafka)
+    kafka.time_out()
+    with pytest.raises(ProducerFenced, match="or the coordinator aborted a transaction of this one") as raised:
+        write_as(late if holds else owner(kafka), 1, RUN)
+    assert "If no other query uses this transactional.id, start the query again." in str(raised.value)
+    assert write_as(owner(kafka), 1, "another run").outcome == "committed"
 
 
 def test_a_restart_does_not_wait_for_the_open_transaction_that_a_dead_driver_left(brokers):
