@@ -12,7 +12,8 @@
 (* What is not as in SharedTransaction:                                    *)
 (*  - The tasks of an attempt, and the requests that add entry and         *)
 (*    offsets, come in any order.  TV1 adds partitions by any number of    *)
-(*    requests; without one, the leader refuses the append.                *)
+(*    requests; without one, the leader refuses the append. Those of tasks *)
+(*    that fail tell the driver nothing.                                   *)
 (*  - The offsets of the source are in another partition, `Source`.        *)
 (*  - A run may abort before EndTxn(commit), for a reason that is not in   *)
 (*    SharedTransaction, such as a leader that does not answer.            *)
@@ -120,7 +121,8 @@ Adds(r) ==
     /\ Is("adds")
     /\ \/ run[r].at \in AppendingRows /\ E.parts \subseteq Outputs \ {Source}
        \/ run[r].at \in AddingEntry /\ E.parts \subseteq {Ledger, Group, Source}
-    /\ Sends(r, [Message(r, "AddPartitionsToTxn") EXCEPT !.parts = E.parts], run[r], {})
+    /\ \E open \in {run[r].open, TRUE} :  \* who fails does not tell its driver what it was answered
+         Sends(r, [Message(r, "AddPartitionsToTxn") EXCEPT !.parts = E.parts], [run[r] EXCEPT !.open = open], {})
 
 IsLayout(r, layout) ==
     /\ layout[Source] = << >>
@@ -178,7 +180,7 @@ EndsTransaction(r) ==
     /\ run[r].at = IF E.commit THEN "commit" ELSE "abort"
     /\ IF E.code = "unanswered"
        THEN /\ late' = late \cup {Message(r, IF E.commit THEN "EndTxn(commit)" ELSE "EndTxn(abort)")}
-            /\ To(r, [run[r] EXCEPT !.unanswered = @ \/ E.commit])
+            /\ To(r, [run[r] EXCEPT !.unanswered = @ \/ E.commit, !.open = FALSE])
             /\ UNCHANGED <<kafka, checkpoints, budget, owner, harmed>>
        ELSE IF Waits THEN UNCHANGED vars
        ELSE LET answer == EndTxn(kafka, run[r].epoch, E.commit)

@@ -20,8 +20,8 @@ TABLE_GUARDS = (
 )  # fmt: skip
 
 INVARIANTS = (
-    "ExactlyOnce", "InOrder", "Agree", "Consecutive", "DoneIsCommitted", "NothingLost", "OwnEpoch", "NoHarm", "RefusedForAReason",
-    "NoPersonNeeded", "NothingHangs",
+    "ExactlyOnce", "InOrder", "Agree", "Consecutive", "DoneIsCommitted", "NothingLost", "OwnEpoch", "NoHarm",
+    "RefusedForAReason", "NoPersonNeeded", "NothingHangs",
 )  # fmt: skip
 
 TABLE_INVARIANTS = (

@@ -12,6 +12,10 @@
 The size of a batch is estimated from its number of source offsets and the bytes per offset of the previous batch. A
 wrong estimate only costs time: a task whose blocks exceed `SMALL_BYTES` reports this before anything is appended, and
 the executors append the batch instead.
+
+In a classic session, a batch up to about `SMALL_BYTES` needs no encode tasks either: the driver gets the rows and
+encodes them. A wrong estimate then takes the driver's memory. So only what was measured counts, and the first batch of
+a run has encode tasks: a driver that died of such a batch starts again with them.
 """
 
 from __future__ import annotations
@@ -48,12 +52,14 @@ class SessionKind:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The append mode and its reason. `small`: the blocks must fit into the tasks' results, and are expected to.
-    `tasks`: how many append tasks are worth their start, at most; None if that is not known.
+    `few`: the rows are expected to be too few for tasks that encode them. `tasks`: how many append tasks are worth
+    their start, at most; None if that is not known.
     """
 
     mode: Mode
     reason: str = ""
     small: bool = False
+    few: bool = False
     tasks: int | None = None
 
 
@@ -70,24 +76,26 @@ def choose(
     asked: Literal["auto", "driver", "executors"],
     session: SessionKind,
     batch: MicroBatch,
-    bytes_per_offset: float = FIRST_BYTES_PER_OFFSET,
+    bytes_per_offset: float | None = None,
 ) -> Choice:
-    """The append mode for `batch`. `bytes_per_offset` was measured in the query's previous batch."""
+    """The append mode for `batch`. `bytes_per_offset` was measured in the query's previous batch; None before that."""
+    count = offsets(batch)
+    measured = None if count is None or bytes_per_offset is None else count * bytes_per_offset
+    few = session.classic and measured is not None and measured <= SMALL_BYTES
     if asked != "auto":
-        return Choice(mode=asked, reason="as configured")
+        return Choice(mode=asked, reason="as configured", few=few and asked == "driver")
     if not session.classic:
         return Choice(mode="driver", reason="Spark Connect does not show whether a task ran twice")
     if session.local:
-        return Choice(mode="driver", reason="driver and executors are one process")
+        return Choice(mode="driver", reason="driver and executors are one process", few=few)
     if session.speculates:
-        return Choice(mode="driver", reason="spark.speculation is on")
-    count = offsets(batch)
+        return Choice(mode="driver", reason="spark.speculation is on", few=few)
     if count is None:
         return Choice(mode="executors", reason="the batch's size is unknown without a Kafka source")
-    expected = round(count * bytes_per_offset)
+    expected = round(count * FIRST_BYTES_PER_OFFSET if measured is None else measured)
     size = f"{count:,} offsets result in about {expected:,} bytes"
     if expected <= SMALL_BYTES:
-        return Choice(mode="driver", reason=f"{size}, at most {SMALL_BYTES:,}", small=True)
+        return Choice(mode="driver", reason=f"{size}, at most {SMALL_BYTES:,}", small=True, few=few)
     tasks = math.ceil(expected / _BYTES_PER_TASK)
     return Choice(mode="executors", reason=f"{size}, more than {SMALL_BYTES:,}", tasks=tasks)
 

@@ -43,10 +43,9 @@ REPORT = from_arrow_schema(_REPORT)
 
 
 def stage_rows(
-    batches: RowBatches, client: ClientOptions, settings: EncodeSettings, staging: Staging, folder: str
+    batches: RowBatches, client: ClientOptions, settings: EncodeSettings, staging: Staging, folder: str, task: int
 ) -> EncodeReport:
-    """Encode one task's rows and stage the blocks. The report contains a KafkaEosError instead of raising it."""
-    task = task_context().partitionId()
+    """Encode the rows of a `task` and stage the blocks. The report contains a KafkaEosError instead of raising it."""
     started = time.perf_counter()
     sample = Traceparents(settings.links)
     encoder = _encoder(client, settings, task)
@@ -69,8 +68,10 @@ class StagingTask(PromptInput):
     rows_of: RowsOf | None = None
 
     def __call__(self, batches: RowBatches) -> RowBatches:
+        spare_the_collector()
+        task = task_context().partitionId()
         rows = _rows(batches, self.rows_of, self.settings)
-        yield report_row(stage_rows(rows, self.client, self.settings, self.staging, self.folder))
+        yield report_row(stage_rows(rows, self.client, self.settings, self.staging, self.folder, task))
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class ShufflingTask(PromptInput):
     rows_of: RowsOf | None = None
 
     def __call__(self, batches: RowBatches) -> RowBatches:
+        spare_the_collector()
         task = task_context().partitionId()
         started = time.perf_counter()
         rows = _rows(batches, self.rows_of, self.settings)
@@ -140,7 +142,6 @@ def _encoder(client: ClientOptions, settings: EncodeSettings, task: int) -> Bloc
 def _encode(
     batches: RowBatches, encoder: BlockEncoder, settings: EncodeSettings, sample: Traceparents
 ) -> Iterator[Block]:
-    spare_the_collector()
     for rows in arrow_rows(batches, dead_letters=settings.dead_letters is not None):
         sample.add(rows)
         yield from encoder.add(rows)

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.appending.append import StagedWrite, append
 from spark_kafka_eos.appending.append_mode import (
-    FIRST_BYTES_PER_OFFSET,
     SMALL_BYTES,
     Choice,
     SessionKind,
@@ -34,7 +33,7 @@ from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.preflight.loop import refuse_loop
 from spark_kafka_eos.preflight.run import check_source_cluster, preflight
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
+from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask, stage_rows
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.spark.shared_threads import in_shared_thread
@@ -265,7 +264,7 @@ class MicroBatchWriter:
         if choice.mode == "executors":
             return by_executors
         task = StagingTask(self._options.client, settings, staging, folder, rows.rows_of)
-        stage = functools.partial(_stage, rows.frame, task)
+        stage = functools.partial(_stage_here if choice.few and _has_arrow(rows) else _stage, rows.frame, task)
         if not choice.small:
             stage = functools.partial(self._with_room, stage, staging, batch, leftovers)
         by_driver = StagedWrite(cluster, self._options, staging, stage, batch.batch_id, append=in_shared_thread(append))
@@ -314,12 +313,22 @@ class MicroBatchWriter:
                 "executors requires a classic Spark session: Spark Connect does not show whether a task ran twice",
                 action="Set appendMode=driver or appendMode=auto.",
             )
-        each = FIRST_BYTES_PER_OFFSET if self._bytes_per_offset is None else self._bytes_per_offset
-        return choose(self._options.append_mode, kind, batch, each)
+        return choose(self._options.append_mode, kind, batch, self._bytes_per_offset)
 
 
 def _stage(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
     return [pickle.loads(row.report) for row in rows.mapInArrow(task, REPORT).collect()]
+
+
+def _has_arrow(rows: BatchRows) -> bool:
+    """Whether the driver can get the rows as Arrow: since Spark 4.0, and unless the tasks make them."""
+    return rows.rows_of is None and hasattr(rows.frame, "toArrow")
+
+
+def _stage_here(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
+    """The same without a task that encodes: few rows are here sooner than at a second Python worker."""
+    batches = rows.toArrow().to_batches()
+    return [stage_rows(iter(batches), task.client, task.settings, task.staging, task.folder, 0)]
 
 
 def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:

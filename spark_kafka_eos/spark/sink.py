@@ -111,7 +111,7 @@ class _Sink(PromptInput):
     ) -> EncodeReport:
         spare_the_collector()  # before the imports, so that it does not scan PySpark and PyArrow meanwhile
         from spark_kafka_eos.appending.encode_settings import encode_settings
-        from spark_kafka_eos.spark.encode_stage import stage_rows
+        from spark_kafka_eos.spark.encode_stage import stage_rows, task_context
 
         # At the task's end, Spark passes the message to `pyarrow.array`, which imports pandas, if it is installed. Now
         # it costs no time: another process still reads the rows.
@@ -119,7 +119,8 @@ class _Sink(PromptInput):
             importlib.import_module("pandas")
         # The task looks up the topics, because none of our code runs on the driver before it.
         settings = encode_settings(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
-        return stage_rows(batches, self._options.client, settings, self._staging, folder)
+        task = task_context().partitionId()
+        return stage_rows(batches, self._options.client, settings, self._staging, folder, task)
 
 
 class KafkaEosStreamWriter(_Sink, StreamArrowWriter):

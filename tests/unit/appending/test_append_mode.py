@@ -93,3 +93,17 @@ def test_offsets_are_summed_over_the_partitions_and_new_partitions_count_from_th
 
 def test_a_topic_that_was_created_again_has_no_negative_offsets():
     assert offsets(batch({ONE: 100, OTHER: 0}, {ONE: 3, OTHER: 5})) == 5
+
+
+@pytest.mark.parametrize("session", [CLUSTER, replace(CLUSTER, local=True), replace(CLUSTER, speculates=True)])
+def test_a_batch_whose_size_was_measured_as_small_needs_no_encode_tasks(session):
+    assert choose("auto", session, SMALL, SMALL_BYTES / 100).few
+    assert not choose("auto", session, SMALL, SMALL_BYTES / 100 + 1).few
+    assert not choose("auto", session, SMALL).few, "nothing was measured yet"
+    assert not choose("auto", session, UNKNOWN, 1.0).few
+
+
+def test_append_tasks_as_configured_need_encode_tasks_and_so_does_spark_connect():
+    assert choose("driver", CLUSTER, SMALL, 1.0).few
+    assert not choose("executors", CLUSTER, SMALL, 1.0).few
+    assert not choose("auto", replace(CLUSTER, classic=False), SMALL, 1.0).few

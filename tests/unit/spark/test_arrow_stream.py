@@ -152,13 +152,13 @@ def failing_rows(*_: object) -> Iterator[pa.RecordBatch]:
 def test_an_error_of_the_source_is_raised_so_that_spark_runs_the_task_again() -> None:
     client = sink_options(SINK).client
     with pytest.raises(DataLoss):
-        stage_rows(failing_source(), client, OUT, Staging(None, inline_bytes=1_000), "0")
+        stage_rows(failing_source(), client, OUT, Staging(None, inline_bytes=1_000), "0", 0)
     with pytest.raises(DataLoss):
         list(ShufflingTask(client, OUT, 1, failing_source)(iter(())))
 
 
 def test_an_error_of_the_rows_is_told_to_the_driver() -> None:
     client = sink_options(SINK).client
-    report = stage_rows(failing_rows(), client, OUT, Staging(None, inline_bytes=1_000), "0")
+    report = stage_rows(failing_rows(), client, OUT, Staging(None, inline_bytes=1_000), "0", 0)
     assert isinstance(report.error, InvalidRow)
     assert len(list(ShufflingTask(client, OUT, 1, failing_rows)(iter(())))) == 1

@@ -1,0 +1,144 @@
+"""Few rows of foreachBatch are encoded in the driver: exactly what an encode task makes of them, without a task."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from spark_kafka_eos.appending.encode_settings import encode_settings
+from spark_kafka_eos.appending.report import EncodeReport
+from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.spark import micro_batch_writer
+from spark_kafka_eos.spark.encode_stage import StagingTask
+from spark_kafka_eos.spark.micro_batch_writer import BatchRows, _has_arrow, _stage, _stage_here
+from spark_kafka_eos.spark.rows import ERROR, SOURCE, sink_rows
+from spark_kafka_eos.spark.schema import HEADERS
+from spark_kafka_eos.spark.writer import TransactionalWriter
+from tests.reading import read_committed
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.skipif(not hasattr(DataFrame, "toArrow"), reason="Spark 3.5 has tasks only"),
+]
+
+NOON = dt.datetime(2026, 3, 4, 12, 0, 0, 123_456, tzinfo=dt.UTC)
+HEADED = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+WHERE = {"topic": "in", "partition": 1, "offset": 7, "timestamp": NOON}
+BROKEN = {"cause": "schema", "message": "no such field", "schema_id": 4}
+# Name: the rows, their columns.
+FRAMES: dict[str, tuple[list[tuple[object, ...]], str]] = {
+    "text": ([("a", "ä", NOON), (None, "", NOON), ("b", None, NOON)], "key string, value string, timestamp timestamp"),
+    "binary": ([(b"\x00", b"\xff" * 300, NOON), (None, None, NOON)], "key binary, value binary, timestamp timestamp"),
+    "only values": ([("v", NOON)] * 5, "value string, timestamp timestamp"),
+    "partitions": ([("v", p, NOON) for p in (2, 0, 1, 0)], "value string, partition int, timestamp timestamp"),
+    "no rows": ([], "value string, timestamp timestamp"),
+}
+
+
+@pytest.fixture
+def options(bootstrap: str, topic: Callable[..., str]) -> dict[str, str]:
+    name = topic("out", partitions=3)
+    return {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": name, "topic": name}
+
+
+@pytest.fixture
+def both(options: dict[str, str]) -> Callable[..., list[EncodeReport]]:
+    """`both(frame)` encodes the frame in the driver and in a task: both reports, without times."""
+
+    def encode(frame: DataFrame, **more: str) -> list[EncodeReport]:
+        sink = sink_options(options | more)
+        rows = sink_rows(frame, topic=sink.topic, dead_letters=sink.dead_letter_topic is not None)
+        with Cluster(sink.client) as cluster:
+            settings = encode_settings(sink, sink.topic, cluster, query_id="query", batch_id=3)
+        task = StagingTask(sink.client, settings, Staging(None, inline_bytes=1_000_000), "3")
+        reports = [*_stage_here(rows, task), *_stage(rows, task)]
+        return [replace(report, milliseconds=0.0) for report in reports]
+
+    return encode
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_the_driver_makes_of_the_rows_what_a_task_makes(spark: SparkSession, both, name: str) -> None:
+    rows, columns = FRAMES[name]
+    here, by_task = both(spark.createDataFrame(rows, columns).coalesce(1))
+    assert here == by_task
+    assert sum(here.records.values()) == len(rows)
+
+
+def test_so_it_does_of_headers(spark: SparkSession, both) -> None:
+    schema = StructType([StructField("value", StringType()), StructField("headers", HEADERS)])
+    schema = schema.add("timestamp", TimestampType())
+    here, by_task = both(spark.createDataFrame([("v", HEADED, NOON), ("w", None, NOON)], schema).coalesce(1))
+    assert here == by_task
+    assert sum(here.records.values()) == 2
+
+
+def test_so_it_does_of_dead_letters(spark: SparkSession, both, topic) -> None:
+    schema = StructType(
+        [StructField("value", StringType()), StructField("error", ERROR), StructField("source", SOURCE)]
+    )
+    schema = schema.add("timestamp", TimestampType())
+    rows = [("good", None, WHERE, NOON), ("bad", BROKEN, WHERE, NOON)]
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    here, by_task = both(frame, deadLetterTopic=topic("dead", partitions=1))
+    assert here == by_task
+    assert dict(here.dead_letters) == {"schema": 1}
+
+
+def test_so_it_does_of_a_row_that_cannot_be_sent(spark: SparkSession, both) -> None:
+    here, by_task = both(spark.createDataFrame([("v", 99)], "value string, partition int").coalesce(1))
+    assert str(here.error) == str(by_task.error)
+    assert "99" in str(here.error)
+
+
+def test_a_table_is_not_fetched_for_rows_that_the_tasks_make(spark: SparkSession) -> None:
+    frame = spark.range(1)
+    assert _has_arrow(BatchRows(frame=frame))
+    assert not _has_arrow(BatchRows(frame=frame, rows_of=lambda batches, _: batches))
+
+
+def test_only_the_first_batch_of_a_run_has_an_encode_task_if_the_others_are_small(
+    spark: SparkSession, bootstrap: str, topic, options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fourth batch is not as small as its number of offsets says: what is too large for a message is staged."""
+    name = topic("in", partitions=1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(40):
+        producer.produce(name, value=b"%d" % number)
+    assert producer.flush(30) == 0
+    stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap)
+    frame = stream.options(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger=10).load()
+    large = F.expr("if(int(string(value)) < 30, '', repeat('x', 300000))")
+    frame = frame.select(F.col("value").alias("key"), F.concat("value", large).alias("value"))
+    encoded: list[str] = []
+
+    def note(name: str) -> None:
+        stage = getattr(micro_batch_writer, name)
+
+        def noted(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
+            encoded.append(name)
+            reports: Sequence[EncodeReport] = stage(rows, task)
+            return reports
+
+        monkeypatch.setattr(micro_batch_writer, name, noted)
+
+    note("_stage")
+    note("_stage_here")
+    query = frame.writeStream.foreachBatch(TransactionalWriter(options))
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    query.start().awaitTermination()
+    assert encoded == ["_stage", "_stage_here", "_stage_here", "_stage_here"]
+    messages = read_committed(bootstrap, options["topic"])
+    assert sorted(int(message.key() or b"") for message in messages) == list(range(40))
+    assert not list((tmp_path / "checkpoint" / "kafka-eos-staging").glob("*/*"))
