@@ -42,6 +42,7 @@ _WHAT = {
     "SomethingArrives": "arrives late",
     "Arrives": "arrives late",
     "MarkerIsWritten": "a marker is written",
+    "Pauses": "is paused for longer than its timeout",
     "TimesOut": "the coordinator ends the transaction, which was open for too long",
     "ReadsTable": "reads the table",
     "CommitsPrepared": "EndTxn(commit) for the transaction that the table names",
