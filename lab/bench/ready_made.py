@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -26,6 +27,27 @@ class Count(PromptInput):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spare_the_collector()
         yield pa.record_batch({self.column: pa.array([sum(batch.num_rows for batch in batches)], pa.int64())})
+
+
+Counting = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def dropping(counting: Counting, *, few: bool = False) -> Callable[[DataFrame, int], None]:
+    """For foreachBatch: has Python drop the rows. See `dropped`."""
+
+    def drop(batch: DataFrame, _: int) -> None:
+        dropped(batch, counting, few=few)
+
+    return drop
+
+
+def dropped(batch: DataFrame, counting: Counting, *, few: bool) -> int:
+    """Have tasks in Python drop the rows of a batch, or the driver if there are few: their number. `counting` gives
+    batches with the column `n`.
+    """
+    if few:
+        return int(batch.toArrow().num_rows)
+    return sum(row.n for row in batch.mapInArrow(counting, "n long").collect())
 
 
 class Dropping(DataSource):

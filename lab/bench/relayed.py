@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, InputPartition, WriterCommitMessa
 from pyspark.sql.types import StructType
 
 from lab.bench.inputs import Mixed, Shape, rows
-from lab.bench.ready_made import Count, DroppingWriter, ReadyMade, ReadyMadeReader
+from lab.bench.ready_made import Count, DroppingWriter, ReadyMade, ReadyMadeReader, dropped
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.model import OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SourceOptions, sink_options
@@ -129,11 +129,13 @@ class RelayingWriter(DroppingWriter):
         _relay(self._options, sum(each.rows for each in messages if isinstance(each, Dropped)))
 
 
-def relay(options: Mapping[str, str], counting: Count | Offsets) -> Callable[[DataFrame, int], None]:
-    """The same as a function for foreachBatch. `counting`: what the tasks do with their rows."""
+def relay(
+    options: Mapping[str, str], counting: Count | Offsets, *, few: bool = False
+) -> Callable[[DataFrame, int], None]:
+    """The same as a function for foreachBatch. `counting`: what the tasks do with their rows; `few`: see `dropped`."""
 
     def write(batch: DataFrame, _: int) -> None:
-        _relay(options, sum(row[0] for row in batch.mapInArrow(counting, "n long").collect()))
+        _relay(options, dropped(batch, counting, few=few))
 
     return write
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -41,6 +40,7 @@ from lab.bench.lab import (
     temporary_directory,
 )
 from lab.bench.nothing import Nothing, count
+from lab.bench.ready_made import dropping
 from lab.bench.sides import BUILT_IN_FORMAT, FETCH_WAIT, OUR_FORMAT, columns_of
 from lab.bench.steady_figures import (
     BUILT_IN,
@@ -343,15 +343,6 @@ def run_nothing(spark: SparkSession, way: Way) -> float:
             return time.perf_counter() - started
         finally:
             running.stop()
-
-
-def dropping(counting: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> Callable[..., None]:
-    """For foreachBatch: has tasks in Python drop the rows. `counting` gives batches with the column `n`."""
-
-    def drop(batch: DataFrame, _: int) -> None:
-        batch.mapInArrow(counting, "n long").collect()
-
-    return drop
 
 
 def _with_records(progress: dict[str, Any], query: Query) -> dict[str, Any]:
