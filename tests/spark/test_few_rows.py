@@ -108,17 +108,13 @@ def test_a_table_is_not_fetched_for_rows_that_the_tasks_make(spark: SparkSession
     assert not _has_arrow(BatchRows(frame=frame, rows_of=lambda batches, _: batches))
 
 
-def test_only_the_first_batch_of_a_run_has_an_encode_task_if_the_others_are_small(
+def test_only_the_first_batch_of_a_writer_has_an_encode_task_if_the_others_are_small(
     spark: SparkSession, bootstrap: str, topic, options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fourth batch is not as small as its number of offsets says: what is too large for a message is staged."""
     name = topic("in", partitions=1)
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(40):
-        producer.produce(name, value=b"%d" % number)
-    assert producer.flush(30) == 0
     stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap)
-    frame = stream.options(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger=10).load()
+    frame = stream.options(subscribe=name, startingOffsets="earliest").load()
     large = F.expr("if(int(string(value)) < 30, '', repeat('x', 300000))")
     frame = frame.select(F.col("value").alias("key"), F.concat("value", large).alias("value"))
     encoded: list[str] = []
@@ -135,9 +131,13 @@ def test_only_the_first_batch_of_a_run_has_an_encode_task_if_the_others_are_smal
 
     note("_stage")
     note("_stage_here")
-    query = frame.writeStream.foreachBatch(TransactionalWriter(options))
-    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    query.start().awaitTermination()
+    writer, producer = TransactionalWriter(options), Producer({"bootstrap.servers": bootstrap})
+    for first in range(0, 40, 10):
+        for number in range(first, first + 10):
+            producer.produce(name, value=b"%d" % number)
+        assert producer.flush(30) == 0
+        query = frame.writeStream.foreachBatch(writer).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
     assert encoded == ["_stage", "_stage_here", "_stage_here", "_stage_here"]
     messages = read_committed(bootstrap, options["topic"])
     assert sorted(int(message.key() or b"") for message in messages) == list(range(40))
