@@ -61,6 +61,7 @@ def note(cell: Cell, kafka_version: str) -> Callable[..., None]:
 def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic, tmp_path, note, source, way) -> None:
     inputs, output = topic("release-in", partitions=2), topic("release-out", partitions=3)
     sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": output, "topic": output}
+    writer = TransactionalWriter(sink if way in ("sink", "arrow_stream") else sink | {"appendMode": way})
 
     def run() -> None:
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": inputs, "startingOffsets": "earliest"}
@@ -68,11 +69,11 @@ def test_a_stream_writes_each_record_once(spark: SparkSession, bootstrap, topic,
         if way == "arrow_stream":
             from spark_kafka_eos import arrow_stream  # not before Spark 4.0
 
-            stream = arrow_stream(spark, options, TransactionalWriter(sink))
+            stream = arrow_stream(spark, options, writer)
         elif way == "sink":
             stream = records.writeStream.format("kafka-eos").options(**sink)
         else:
-            stream = records.writeStream.foreachBatch(TransactionalWriter(sink | {"appendMode": way}))
+            stream = records.writeStream.foreachBatch(writer)
         stream = stream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c"))
         stream.start().awaitTermination()
 
