@@ -282,10 +282,11 @@ The(set) == CHOOSE one \in set : TRUE
 
 NextBatch(c) == IF Len(c.plan) > c.done THEN Len(c.plan) ELSE Len(c.plan) + 1
 
-(* What `begin` does first. A held epoch needs no look in TV2: if another driver took the id, it is fenced. *)
+(* What `begin` does first. A held epoch that was not used yet needs no look: if another driver took the id, it is      *)
+(* fenced. So is that of TV2 after a commit, and that of TV1 if there was nothing to write, as somebody else had.      *)
 Begun(m, c, from, end) ==
     IF m.epoch # None /\ Verdict(m.entry, c.query, m.batch, from, end) = "write"
-    THEN IF TV = 2 THEN Appending(m)
+    THEN IF TV = 2 \/ m.entry.epoch # m.epoch THEN Appending(m)
          ELSE [m EXCEPT !.at = "ask if held", !.under = m.epoch]
     ELSE IF Has("Look") THEN [m EXCEPT !.at = "describe", !.epoch = None]
     ELSE [m EXCEPT !.at = "init", !.epoch = None]

@@ -218,9 +218,13 @@ class Life:
         if isinstance(error, IllegalTransactionState):
             self.wrong.append(f"{process.name}: {error}")
         owners = self.network.owners
-        # Two requests of its own without an answer look like one, and one of another driver.
+        # Two requests of its own without an answer look like one, and one of another driver. In TV1, what a late
+        # request of its own opened, and the coordinator aborted, looks like another driver's.
+        doubtful = ("not answered", "or the coordinator aborted")
         fenced = (
-            isinstance(error, ProducerFenced) and "now belongs to" in error.what and "not answered" not in error.what
+            isinstance(error, ProducerFenced)
+            and "now belongs to" in error.what
+            and not any(doubt in error.what for doubt in doubtful)
         )
         if fenced and process is owners.last is owners.last_to_try:
             self.wrong.append(f"{process.name} took itself for another owner: {error}")
