@@ -7,6 +7,7 @@ commits appends as many records that were encoded before, in a transaction.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -165,5 +166,6 @@ def _encoded(partition: TopicPartition, records: int, options: Mapping[str, str]
     """Blocks with so many records, each with its number of records."""
     if (partition, records) not in _ready:
         shape = Shape(records=records, value_bytes=int(options[VALUE_BYTES]), partitions=1)
-        _ready[partition, records] = [(len(keys), encode(keys, values, 0)) for keys, values in rows(shape)]
+        now = time.time_ns() // 1_000_000  # brokers delete what is older than the topic's retention
+        _ready[partition, records] = [(len(keys), encode(keys, values, now)) for keys, values in rows(shape)]
     return _ready[partition, records]
