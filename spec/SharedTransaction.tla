@@ -121,7 +121,7 @@ Off ==
      acknowledged |-> 0,      \* records
      rows |-> << >>,          \* what the barrier let pass, if a table takes part
      slow |-> FALSE,          \* its transaction has been open for longer than its timeout
-    open |-> FALSE,          \* TV1: the coordinator said that it is open, and each end that was sent has an answer
+     open |-> FALSE,          \* TV1: the coordinator said that it is open, and each end that was sent has an answer
      again |-> FALSE,         \* a task or stage ran again
      owned |-> "never"]       \* for NoHarm: see below
 

@@ -69,9 +69,11 @@ class StagingTask(PromptInput):
 
     def __call__(self, batches: RowBatches) -> RowBatches:
         spare_the_collector()
-        task = task_context().partitionId()
-        rows = _rows(batches, self.rows_of, self.settings)
-        yield report_row(stage_rows(rows, self.client, self.settings, self.staging, self.folder, task))
+        yield report_row(self.stage(_rows(batches, self.rows_of, self.settings), task_context().partitionId()))
+
+    def stage(self, rows: RowBatches, task: int) -> EncodeReport:
+        """Do the same with rows that are here, as this `task`."""
+        return stage_rows(rows, self.client, self.settings, self.staging, self.folder, task)
 
 
 @dataclass(frozen=True)

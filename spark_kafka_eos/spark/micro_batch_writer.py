@@ -33,7 +33,7 @@ from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.preflight.loop import refuse_loop
 from spark_kafka_eos.preflight.run import check_source_cluster, preflight
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask, stage_rows
+from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.spark.shared_threads import in_shared_thread
@@ -327,8 +327,7 @@ def _has_arrow(rows: BatchRows) -> bool:
 
 def _stage_here(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
     """The same without a task that encodes: few rows are here sooner than at a second Python worker."""
-    batches = rows.toArrow().to_batches()
-    return [stage_rows(iter(batches), task.client, task.settings, task.staging, task.folder, 0)]
+    return [task.stage(iter(rows.toArrow().to_batches()), 0)]
 
 
 def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:

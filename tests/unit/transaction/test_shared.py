@@ -720,22 +720,22 @@ def late(verifying, connections):
     return late
 
 
-def taken_before_the_second(kafka, api, number):
-    """The first request of this API is applied and not answered. Before it arrives again, a driver takes the id and
-    aborts an attempt at batch `number`: that driver, once it has.
+def taken_before_the_second_end(kafka, number):
+    """The first EndTxn is applied and not answered. Before it arrives again, a driver takes the id and aborts an
+    attempt at batch `number`: that driver, once it has.
     """
     live: list[Aborting] = []
 
     def again(_request, answer):
-        del kafka.meets[api]
+        del kafka.meets["EndTxn"]
         live.append(Aborting(kafka, number))
         return answer()
 
     def first(_request, answer):
         answer()
-        kafka.meets[api] = again
+        kafka.meets["EndTxn"] = again
 
-    kafka.meets[api] = first
+    kafka.meets["EndTxn"] = first
     return live
 
 
@@ -757,7 +757,7 @@ def test_whose_abort_was_not_answered_takes_no_id_from_a_driver_that_aborts(veri
     """Its own abort was applied, so it was not the coordinator that aborted."""
     late.append(lambda identity: by_driver(connections, identity, OUTPUT))
     verifying.world.now += 61
-    live = taken_before_the_second(verifying, "EndTxn", 0)
+    live = taken_before_the_second_end(verifying, 0)
     with pytest.raises(ProducerFenced, match="This attempt took 91 s"):
         late.abort()
     live[0].goes_on()
@@ -767,7 +767,7 @@ def test_whose_commit_was_not_answered_takes_no_id_from_a_driver_that_aborts(ver
     """Its commit was applied."""
     late.append(lambda identity: by_driver(connections, identity, OUTPUT))
     verifying.world.now += 61
-    live = taken_before_the_second(verifying, "EndTxn", 1)
+    live = taken_before_the_second_end(verifying, 1)
     with pytest.raises(ProducerFenced, match="or the coordinator aborted a transaction of this one") as raised:
         late.commit(batch(0))
     assert raised.value.committed == "unknown"
