@@ -575,8 +575,8 @@ class SharedTransaction:
     def _overtaken(
         self, facts: TransactionFacts, why: str = "", *, last: ProducerIdentity | None = None
     ) -> ProducerFenced:
-        """What to raise if another producer has the id, and what to stop with. `last` is what this driver had last, if
-        it is not what it holds.
+        """What to raise if another producer has the id, and what to stop with. `last` is what this run had last, if not
+        in this process, which then does not know since when.
         """
         committed: Committed = "unknown" if self._transaction.state is State.UNKNOWN else "nothing"
         self._transaction.apply(Event.FENCED)
@@ -585,7 +585,7 @@ class SharedTransaction:
             f"{facts.epoch}{why}"
         )
         action, held = self._leave_it, last or self._identity or self._let_go_of
-        if held is not None and may_be_given_up(held, facts):
+        if held is not None and may_be_given_up(held, facts) and (last is not None or self._is_overdue()):
             what = f"{what}: to another driver, or the coordinator aborted a transaction of this one after its timeout"
             action = f"If no other query uses this transactional.id, start the query again. {action}"
         return ProducerFenced(what, action=action).replaced(committed=committed)

@@ -778,9 +778,21 @@ def test_whose_commit_was_not_answered_takes_no_id_from_a_driver_that_aborts(ver
 def test_who_comes_back_after_a_commit_takes_no_id_from_a_driver_that_aborts(verifying, holds):
     late = owner(verifying)
     write_as(late, 0, RUN)
+    verifying.world.now += 61
     live = Aborting(verifying, 1)
     with pytest.raises(ProducerFenced, match="or the coordinator aborted a transaction of this one"):
         write_as(late if holds else owner(verifying), 1, RUN)
+    live.goes_on()
+
+
+def test_who_is_overtaken_before_its_timeout_is_not_told_that_it_may_have_been_the_coordinator(verifying):
+    late = owner(verifying)
+    write_as(late, 0, RUN)
+    live = Aborting(verifying, 1)
+    with pytest.raises(ProducerFenced, match="now belongs to") as raised:
+        write_as(late, 1, RUN)
+    assert "coordinator" not in str(raised.value)
+    assert "start the query again" not in str(raised.value)
     live.goes_on()
 
 
