@@ -43,7 +43,7 @@ PARTS = {
     "real-traces": ["tests/spec/test_many_real_traces.py"],
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
     "late-drivers": [f"{SEEDS}::test_drivers_that_come_back_late_harm_nobody_in_many_histories"],
-    "all-interleavings": ["tests/simulation/test_exhaustive.py"],
+    "all-interleavings": ["tests/simulation/test_exhaustive.py", "tests/unit/appending/test_send_plan_exhausted.py"],
     "requirements": ["tests/requirements"],
     "guards": ["tests/mutated/test_guards.py"],
     **{f"mutants-{room}": [f"{MUTATED}[{room}]"] for room in ROOMS},

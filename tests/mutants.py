@@ -50,7 +50,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "== _OUT_OF_ORDER_SEQUENCE",
     ),
     "Retries neither lose, repeat nor reorder": Mutant(
-        "appending.send_plan", "one_at_a_time = self.plain or not self.known", "one_at_a_time = self.plain"
+        "appending.send_plan", "if self.plain or not self.known:", "if self.plain:"
+    ),
+    "A leader remembers five batches": Mutant(
+        "appending.send_plan",
+        "return self.waiting[0].number < oldest.number + max_in_flight",
+        "return oldest.number >= 0 and len(self.in_flight) < max_in_flight",
     ),
     "Without transactions, idempotence holds": Mutant(
         "transaction.idempotent",

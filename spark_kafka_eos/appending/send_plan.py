@@ -14,7 +14,9 @@ Three rules preserve the order in a partition:
 - After a failure, nothing is sent to the partition until all its requests in flight are answered. Then everything that
   was not acknowledged is sent again, lowest sequence number first. A batch after a failed one is answered with
   OUT_OF_ORDER_SEQUENCE_NUMBER, which is not an error in this case.
-- At most five batches of a partition are in flight, because the broker remembers five.
+- A batch is sent if at most four before it are not acknowledged, because the broker remembers five. It would take an
+  older one that is sent once more for a gap. So it is not enough to count those in flight: behind one that failed,
+  others may have been acknowledged.
 - The first batch is sent alone. If a broker does not know a producer, it accepts any sequence number, so a second batch
   could be appended before a first one that failed.
 
@@ -98,15 +100,19 @@ class _Lane:
 
     queued: int = 0
     waiting: deque[Batch] = field(default_factory=deque)
-    in_flight: list[Batch] = field(default_factory=list)
+    in_flight: list[Batch] = field(default_factory=list)  # the oldest first
     failed: list[Batch] = field(default_factory=list)
     known: bool = False  # the broker knows the producer: a batch was acknowledged
     plain: bool = False  # without a producer id
     connection: int = 0  # the number of the one that the last batch took
 
     def may_send(self, max_in_flight: int) -> bool:
-        one_at_a_time = self.plain or not self.known
-        return bool(self.waiting) and not self.failed and len(self.in_flight) < (1 if one_at_a_time else max_in_flight)
+        if not self.waiting or self.failed:
+            return False
+        if self.plain or not self.known:
+            return not self.in_flight
+        oldest = (self.in_flight or self.waiting)[0]
+        return self.waiting[0].number < oldest.number + max_in_flight
 
     def is_behind_another(self, batch: Batch) -> bool:
         """Whether an earlier one failed or may still fail."""

@@ -44,7 +44,7 @@ def books():
 def expire(query, *topics):
     """What `offsets.retention.minutes` does to these of the group's pointers."""
     group = f"{query.name}.ledger"
-    there = query.offsets(group)
+    there = query.offsets(group, *topics)
     for topic in topics:
         if topic in there:
             wanted = ["--delete-offsets", "--group", group, "--topic", topic]

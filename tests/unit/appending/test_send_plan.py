@@ -264,6 +264,22 @@ def test_after_a_failed_batch_nothing_more_is_sent_until_all_in_flight_is_answer
     assert carried(send(plan)) == [[1], [2], [3], [4], [5]]
 
 
+def test_a_batch_that_is_sent_again_has_at_most_four_behind_it() -> None:
+    """The broker remembers five: with a sixth it would not recognize the first, should it come once more."""
+    plan = known(new_plan(), FIRST)
+    queue(plan, FIRST, *range(1, 8))
+    first, *others = send(plan)
+    answer(plan, first, PartitionResponse(7))  # the leader has it, but its followers may not
+    for request in others:
+        answer(plan, request)
+    (again,) = send(plan)
+    assert carried([again]) == [[1]]
+    plan.lost([again])
+    (again,) = send(plan)
+    answer(plan, again)
+    assert carried(send(plan)) == [[6], [7]]
+
+
 def test_out_of_order_is_no_error_while_a_previous_one_may_still_fail() -> None:
     plan = known(new_plan(), FIRST)
     queue(plan, FIRST, 1, 2)

@@ -172,6 +172,17 @@ class Sending(RuleBasedStateMachine):
             assert count <= 5, leader
 
     @invariant()
+    def the_leader_remembers_all_that_may_be_sent_again(self) -> None:
+        """It remembers five batches: the oldest that is not acknowledged has at most four behind it."""
+        for tp, queued in self.queued.items():
+            sequences = [sequence for sequence, _ in queued]
+            done = {ack.base_sequence for ack in self.acknowledged if ack.partition == tp}
+            oldest = next((at for at, sequence in enumerate(sequences) if sequence not in done), None)
+            for batch in self.in_flight():
+                if batch.partition == tp:
+                    assert oldest is not None and sequences.index(batch.base_sequence) - oldest < 5
+
+    @invariant()
     def what_is_held_is_what_is_not_acknowledged(self) -> None:
         assert (self.plan.held_bytes > 0) == (len(self.acknowledged) < sum(map(len, self.queued.values())))
 
