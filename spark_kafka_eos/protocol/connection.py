@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
@@ -26,7 +25,7 @@ from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.protocol.error_codes import failure, name_of
 from spark_kafka_eos.protocol.frames import frame
 from spark_kafka_eos.protocol.recorder import Sent, connecting, sending
-from spark_kafka_eos.protocol.responses import decode_response
+from spark_kafka_eos.protocol.responses import class_of_response, decode_response
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION, choose, lacking, offers
 from spark_kafka_eos.wire.record_batch import Bytes
 
@@ -317,7 +316,6 @@ class Connection:
         correlation_id = self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
         parts = frame(request, version)
-        response_class: Any = ResponseClassRegistry.get_response_class(request.header)
         if self._socket is None:
             raise BrokerUnreachable(f"{self.address}: the connection is closed")
         sent = sending(request, self.address)
@@ -332,7 +330,8 @@ class Connection:
             raise
         if not self._pending:
             self._heard = time.monotonic()
-        self._pending.append(_AwaitedResponse(correlation_id, decode or partial(decode_response, response_class), sent))
+        decode = decode or partial(decode_response, class_of_response(request), version)
+        self._pending.append(_AwaitedResponse(correlation_id, decode, sent))
         return correlation_id
 
     def _send_all(self, parts: Iterable[Bytes]) -> None:

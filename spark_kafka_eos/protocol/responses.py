@@ -2,6 +2,12 @@
 
 That library's decoders are fast but do not validate: they raise any kind of error, accept null where Kafka's schema
 does not allow it, and decode varints of any length, in time quadratic to it.
+
+Nor are they made for several threads, and one driver may run several queries. A decoder is compiled when it is first
+used, and while it is, its class has other contents. A class for one version (`MetadataResponse[12]`) is made on demand,
+and enters a registry with a weak reference: if two threads make it, one is dropped, and if that was the registered one,
+each later look-up raises ReferenceError. So only one thread decodes at a time, and the registry and such classes are
+not used.
 """
 
 from __future__ import annotations
@@ -9,6 +15,8 @@ from __future__ import annotations
 import functools
 import re
 import struct
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,13 +33,22 @@ _Checked = tuple[Any, str, bool]  # a field, its name, and whether it may be nul
 _NEVER_NULL = ("int8", "int16", "uint16", "int32", "int64", "float64", "bool", "uuid", "bitfield")
 
 
-def decode_response(response_class: Any, frame: memoryview) -> Any:
+_decoding = threading.Lock()
+
+
+def class_of_response(request: Any) -> Any:
+    """kafka-python has it in the module of the request's class."""
+    return getattr(sys.modules[type(request).__module__], f"{request.name.removesuffix('Request')}Response")
+
+
+def decode_response(response_class: Any, version: int, frame: memoryview) -> Any:
     """The response in `frame`, which starts with the correlation id. Raises ValueError if it is malformed in any
     way.
     """
     _refuse_endless_varints(frame)
     try:
-        response = response_class.decode(frame, header=True)
+        with _decoding:
+            response = response_class.decode(frame, version=version, header=True)
     except (struct.error, LookupError, TypeError, AttributeError, AssertionError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__} {error}".rstrip()) from error
     _refuse_nulls(response_class.fields, response, response.version)

@@ -10,10 +10,12 @@ import struct
 import threading
 import time
 import uuid
+import weakref
 from functools import partial
 
 import psutil
 import pytest
+from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
@@ -39,6 +41,19 @@ def test_a_response_is_matched_to_its_request(peer, connect):
     connection = connect(server)
     assert connection.receive(ask(connection)).cluster_id == "c"
     assert server.seen == [(API_VERSIONS, 3, 1), (METADATA, 12, 2)]
+
+
+def test_a_response_is_decoded_although_another_thread_has_spoiled_the_registry_of_their_classes(
+    peer, connect, monkeypatch
+):
+    """kafka-python keeps weak references, and two threads that ask for one version at once leave a dead one."""
+
+    class Dropped:
+        pass
+
+    monkeypatch.setitem(ResponseClassRegistry._response_class_registry, METADATA, weakref.proxy(Dropped()))
+    connection = connect(peer(lambda api, version, number: metadata(number) if api == METADATA else None))
+    assert connection.receive(ask(connection)).cluster_id == "c"
 
 
 def test_requests_are_pipelined_and_answers_kept_until_they_are_requested(peer, connect):

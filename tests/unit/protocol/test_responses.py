@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetFetchResponse
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.producer import EndTxnRequest
+from kafka.protocol.schemas.fields import StructField
 
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.responses import decode_response, incomplete
+from spark_kafka_eos.protocol.responses import class_of_response, decode_response, incomplete
 
 
 def frame(response, version):
@@ -25,21 +30,21 @@ def metadata(**fields):
 
 
 def test_what_the_schema_allows_is_decoded():
-    decoded = decode_response(MetadataResponse[12], frame(metadata(brokers=[]), 12))
+    decoded = decode_response(MetadataResponse, 12, frame(metadata(brokers=[]), 12))
     assert [topic.name for topic in decoded.topics] == ["t"]
 
 
 @pytest.mark.parametrize("version", [10, 12])
 def test_a_null_where_the_schema_has_none_is_refused(version):
     with pytest.raises(ValueError, match="brokers is null"):
-        decode_response(MetadataResponse[version], frame(metadata(brokers=None), version))
+        decode_response(MetadataResponse, version, frame(metadata(brokers=None), version))
 
 
 def test_a_null_deep_inside_is_refused():
     topic = OffsetFetchResponse.OffsetFetchResponseTopic
     response = OffsetFetchResponse(topics=[topic(name="t", partitions=None)], error_code=0)
     with pytest.raises(ValueError, match="partitions is null"):
-        decode_response(OffsetFetchResponse[7], frame(response, 7))
+        decode_response(OffsetFetchResponse, 7, frame(response, 7))
 
 
 def test_every_cut_and_every_flipped_bit_is_decoded_or_a_value_error():
@@ -51,13 +56,39 @@ def test_every_cut_and_every_flipped_bit_is_decoded_or_a_value_error():
         damaged.append(bytes(flipped))
     for each in damaged:
         with contextlib.suppress(ValueError):
-            decode_response(MetadataResponse[12], memoryview(each))
+            decode_response(MetadataResponse, 12, memoryview(each))
+
+
+def test_one_thread_decodes_at_a_time(monkeypatch):
+    """While one compiles a decoder, the class has other contents."""
+    together = threading.Barrier(2)
+    compiled = StructField.compiled_decode_from
+
+    def compile_beside_another(*given, **named):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+        return compiled(*given, **named)
+
+    monkeypatch.setattr(StructField, "compiled_decode_from", compile_beside_another)
+    whole = frame(metadata(brokers=[]), 12)
+    with ThreadPoolExecutor(2) as threads:
+        decoded = list(threads.map(lambda _: decode_response(MetadataResponse, 12, whole), range(2)))
+    assert [each.cluster_id for each in decoded] == ["c"] * 2
+    assert together.broken, "two were there at the same time"
+
+
+def test_every_request_has_its_responses_beside_it():
+    requests = [each for each in ApiMessage.__subclasses__() if each.__name__.endswith("Request")]
+    assert {EndTxnRequest, MetadataRequest} <= {*requests}
+    for each in requests:
+        found = class_of_response(each())
+        assert (found.API_KEY, found.type, found.is_request()) == (each.API_KEY, "response", False)
 
 
 def test_a_number_without_an_end_takes_no_time():
     started = time.monotonic()
     with pytest.raises(ValueError, match="too long"):
-        decode_response(MetadataResponse[12], memoryview(bytes(9) + b"\xff" * (16 << 20)))
+        decode_response(MetadataResponse, 12, memoryview(bytes(9) + b"\xff" * (16 << 20)))
     assert time.monotonic() - started < 5
 
 
@@ -68,7 +99,7 @@ def test_the_search_for_such_numbers_takes_time_linear_to_the_response():
     def seconds(body):
         started = time.process_time()
         with pytest.raises(ValueError, match="too long"):
-            decode_response(MetadataResponse[12], memoryview(bytes(9) + body + b"\xff" * 1000))
+            decode_response(MetadataResponse, 12, memoryview(bytes(9) + body + b"\xff" * 1000))
         return time.process_time() - started
 
     size = 4 << 20
