@@ -177,6 +177,7 @@ def explore(max_faults: int) -> int:
     return len(seen)
 
 
-@pytest.mark.parametrize("max_faults", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("max_faults", [1, *(pytest.param(more, marks=pytest.mark.slow) for more in (2, 3))])
 def test_faults_in_every_order_change_nothing(cell: Cell, max_faults: int) -> None:
     cell("The send plan, exhausted", f"{max_faults} faults", "states", f"{explore(max_faults):,}")
