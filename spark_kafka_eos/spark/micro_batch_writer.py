@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -83,6 +84,7 @@ class MicroBatchWriter:
         self._options = options
         self._connect, self._preflight = connect, preflight
         self._running_query, self._session_kind = running_query, session_kind
+        self._first_call = threading.Lock()
         self._calls: WriterCalls | None = None
         self._cluster: Cluster | None = None
         self._checked = False  # by the preflight
@@ -90,10 +92,13 @@ class MicroBatchWriter:
         self._bytes_per_offset: float | None = None  # of the last batch that was committed here
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None, "_checked": False}
+        state = self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None, "_checked": False}
+        del state["_first_call"]
+        return state
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
+        self._first_call = threading.Lock()
 
     def commit(
         self, batch_df: DataFrame, batch_id: int, rows: BatchRows, table: TableRows | None = None
@@ -222,10 +227,11 @@ class MicroBatchWriter:
         return self._cluster
 
     def _known_calls(self) -> WriterCalls:
-        if self._calls is None:
-            exactly_once = self._options.delivery_guarantee == "exactly-once"
-            self._calls = calls_of(self._options, self._connected().cluster_id() if exactly_once else "")
-        return self._calls
+        with self._first_call:  # another one at the same time would use the same connections
+            if self._calls is None:
+                exactly_once = self._options.delivery_guarantee == "exactly-once"
+                self._calls = calls_of(self._options, self._connected().cluster_id() if exactly_once else "")
+            return self._calls
 
     def _way(
         self,

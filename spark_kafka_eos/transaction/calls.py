@@ -17,7 +17,6 @@ A replay belongs to another run of the query, and is allowed.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -157,9 +156,8 @@ def calls_of(options: SinkOptions, cluster_id: str) -> WriterCalls:
         return WriterCalls(repeatable=True)  # nothing is shared except the writer
     # Addresses distinguish clusters without an id.
     where = cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
-    return _calls(where, options.transactional_id)
+    # At once, unlike a cache: of two first calls at the same time, each would be alone in its own.
+    return _known.setdefault((where, options.transactional_id), WriterCalls(repeatable=False))
 
 
-@functools.cache
-def _calls(where: str, transactional_id: str) -> WriterCalls:  # noqa: ARG001 - the cache's key
-    return WriterCalls(repeatable=False)
+_known: dict[tuple[str, str], WriterCalls] = {}  # by cluster and transactional.id

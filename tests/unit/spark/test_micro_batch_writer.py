@@ -3,6 +3,7 @@ batch does is tested on a broker (tests/spark)."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import pickle
@@ -33,7 +34,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
-from spark_kafka_eos.transaction.calls import _calls
+from spark_kafka_eos.transaction import calls
 from spark_kafka_eos.wire.single import encode_record
 from tests.batches import reads
 from tests.both import Table
@@ -318,9 +319,36 @@ def test_a_second_threads_call_fails_at_once_and_the_first_one_commits_nothing(k
     assert kafka.batches() == []
 
 
+def test_two_first_calls_at_the_same_time_have_one_connection_and_one_of_them_is_refused(kafka, writer_of):
+    """Or neither is committed, where the second one comes before the first one's commit."""
+    writer, errors = writer_of(), []
+    connect, together = kafka.connect, threading.Barrier(2)
+
+    def slowly(options):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+        return connect(options)
+
+    writer._connect = slowly
+
+    def call():
+        try:
+            run(writer, 0)
+        except IllegalTransactionState as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kafka.clusters) == 1
+    assert len(errors) + sum(not entry.incomplete for entry in kafka.batches()) == 2, errors
+
+
 def test_a_second_call_of_another_process_is_known_by_the_ledger(kafka, query, writer_of):
     run(writer_of(), 0)
-    _calls.cache_clear()  # what this process remembers; another one does not
+    calls._known.clear()  # what this process remembers; another one does not
     with pytest.raises(IllegalTransactionState, match="this run has committed batch 0 already") as raised:
         run(writer_of(), 0)
     assert raised.value.committed == "everything"

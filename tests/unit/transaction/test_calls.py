@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -208,6 +209,19 @@ def test_writers_of_one_transactional_id_on_one_cluster_share_their_calls_whatev
     assert calls_of(options(), "cluster") is calls_of(other_address, "cluster")
     assert calls_of(options(), "cluster") is not calls_of(options(**{"kafka.transactional.id": "u"}), "cluster")
     assert calls_of(options(), "cluster") is not calls_of(options(), "another")
+
+
+def test_two_first_calls_at_the_same_time_know_of_each_other(monkeypatch):
+    together, create = threading.Barrier(2), WriterCalls.__init__
+
+    def beside_another(self, **given):
+        together.wait(30)
+        create(self, **given)
+
+    monkeypatch.setattr(WriterCalls, "__init__", beside_another)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(lambda _: calls_of(options(), "a cluster of this test"), range(2))
+    assert one is other
 
 
 def test_clusters_without_an_id_are_told_apart_by_their_addresses():
