@@ -137,7 +137,10 @@ class World:
 
     def state(self) -> Hashable:
         """What two states have in common that go on alike; of the attempts, whether a batch was sent again counts."""
+        lane = self.plan._lanes[AT]
         return (
+            tuple(batch.number for batch in lane.failed),
+            tuple(batch.number for batch in lane.waiting),
             self.leader,
             self.known_leader,
             self.faults,
