@@ -22,6 +22,7 @@ from lab.simulation.record import RECORDED, Answer, Recorder, Sent, answer_of
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.protocol.responses import decode
 from spark_kafka_eos.testing.proxy import Passed, Watcher
 from spark_kafka_eos.testing.proxy_frames import RequestHeader, message_class
 
@@ -177,7 +178,7 @@ class _Markers(Watcher):
 
 def decoded(kind: str, header: RequestHeader, frame: bytes | bytearray) -> Any:
     """A frame of a request or a response, as kafka-python's object."""
-    return message_class(f"{header.api}{kind}").decode(bytes(frame), version=header.version, header=True)
+    return decode(message_class(f"{header.api}{kind}"), header.version, bytes(frame))
 
 
 def marked(response: Any, producer_ids: Collection[int]) -> Iterator[TopicPartition]:

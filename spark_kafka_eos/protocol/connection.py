@@ -316,6 +316,7 @@ class Connection:
         correlation_id = self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         request.with_header(correlation_id=correlation_id, client_id=self._options.client_id)
         parts = frame(request, version)
+        decode = decode or partial(decode_response, class_of_response(request), version)
         if self._socket is None:
             raise BrokerUnreachable(f"{self.address}: the connection is closed")
         sent = sending(request, self.address)
@@ -330,7 +331,6 @@ class Connection:
             raise
         if not self._pending:
             self._heard = time.monotonic()
-        decode = decode or partial(decode_response, class_of_response(request), version)
         self._pending.append(_AwaitedResponse(correlation_id, decode, sent))
         return correlation_id
 

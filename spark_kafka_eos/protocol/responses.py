@@ -41,14 +41,19 @@ def class_of_response(request: Any) -> Any:
     return getattr(sys.modules[type(request).__module__], f"{request.name.removesuffix('Request')}Response")
 
 
+def decode(message_class: Any, version: int, frame: Any) -> Any:
+    """The request or response in `frame`, with its header, as kafka-python decodes it: by one thread at a time."""
+    with _decoding:
+        return message_class.decode(frame, version=version, header=True)
+
+
 def decode_response(response_class: Any, version: int, frame: memoryview) -> Any:
     """The response in `frame`, which starts with the correlation id. Raises ValueError if it is malformed in any
     way.
     """
     _refuse_endless_varints(frame)
     try:
-        with _decoding:
-            response = response_class.decode(frame, version=version, header=True)
+        response = decode(response_class, version, frame)
     except (struct.error, LookupError, TypeError, AttributeError, AssertionError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__} {error}".rstrip()) from error
     _refuse_nulls(response_class.fields, response, response.version)

@@ -92,9 +92,8 @@ class MicroBatchWriter:
         self._bytes_per_offset: float | None = None  # of the last batch that was committed here
 
     def __getstate__(self) -> dict[str, object]:
-        state = self.__dict__ | {"_calls": None, "_cluster": None, "_transaction": None, "_checked": False}
-        del state["_first_call"]
-        return state
+        of_this_process = ("_first_call", "_calls", "_cluster", "_transaction")
+        return self.__dict__ | dict.fromkeys(of_this_process) | {"_checked": False}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

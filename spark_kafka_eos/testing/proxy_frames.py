@@ -20,6 +20,7 @@ from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_key import ApiKey
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.protocol.responses import decode
 
 # Maps a broker's node id, host and port to the address that the client should use.
 Address = Callable[[int, str, int], tuple[str, int]]
@@ -86,7 +87,7 @@ def with_addresses(header: RequestHeader, frame: bytes | bytearray, address: Add
     """The response `frame` to `header` with the brokers' addresses mapped; the same object if it contains none."""
     if header.version < _NAMES_BROKERS.get(header.api, header.version + 1):
         return frame
-    response = _response_class(header).decode(frame, version=header.version, header=True)
+    response = decode(_response_class(header), header.version, frame)
     named = list(_brokers(header.api, response))
     for broker, node_id in named:
         broker.host, broker.port = address(node_id, broker.host, broker.port)
@@ -95,7 +96,7 @@ def with_addresses(header: RequestHeader, frame: bytes | bytearray, address: Add
 
 def without_apis(header: RequestHeader, frame: bytes | bytearray, apis: Collection[str]) -> bytes:
     """The response `frame` to an ApiVersions request, from a broker that lacks these APIs."""
-    response = _response_class(header).decode(frame, version=header.version, header=True)
+    response = decode(_response_class(header), header.version, frame)
     keys = {ApiKey[api].value for api in apis}
     response.api_keys = [offered for offered in response.api_keys if offered.api_key not in keys]
     return bytes(response.encode(header=True))
@@ -196,7 +197,7 @@ def _number(partition: Any) -> int:
 
 
 def _request(header: RequestHeader, frame: bytes | bytearray) -> Any:
-    return message_class(f"{header.api}Request").decode(frame, version=header.version, header=True)
+    return decode(message_class(f"{header.api}Request"), header.version, frame)
 
 
 def _response_class(header: RequestHeader) -> Any:
