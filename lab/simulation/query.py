@@ -215,12 +215,15 @@ class SimulatedDriver:
         self._stragglers = 0
 
     def _cluster(self, process: Process) -> Cluster:
-        return Cluster(
-            OPTIONS.client,
-            connect=self._network.connector(process),
-            clock=process.clock,
-            sleep=process.sleep,
-            jitter=lambda: self._world.chance.fraction("jitter"),
+        # While it is open, it is kept with all that its connections lead to: the whole world.
+        return process.whole.sockets.enter_context(
+            Cluster(
+                OPTIONS.client,
+                connect=self._network.connector(process),
+                clock=process.clock,
+                sleep=process.sleep,
+                jitter=lambda: self._world.chance.fraction("jitter"),
+            )
         )
 
     def _transaction(self, cluster: Cluster, decide: Decide) -> SharedTransaction:

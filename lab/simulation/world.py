@@ -9,6 +9,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from lab.simulation.chance import Chance
@@ -193,6 +194,7 @@ class Process:
         self.fiber: Fiber = inside.fiber if inside else Fiber(self._guarded(function))
         self.on_pause = on_pause
         self.kind = name.partition(" ")[0]
+        self.sockets = ExitStack()  # closed when it ends, whatever it did not close
 
     def clock(self) -> float:
         return self.world.now
@@ -231,9 +233,10 @@ class Process:
 
     def _guarded(self, function: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
-            try:
-                function()
-            except Killed:
-                self.world.note("is dead")
+            with self.sockets:
+                try:
+                    function()
+                except Killed:
+                    self.world.note("is dead")
 
         return run

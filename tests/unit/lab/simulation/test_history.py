@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
 
 from lab.simulation.conditions import Conditions
 from lab.simulation.run import replay, run
+from lab.simulation.world import World
+from spark_kafka_eos.protocol.cluster import Cluster
 from tests.seeded_bugs import BUGS, LATE_DRIVERS
 
 _FEW = 4_000
@@ -33,6 +36,17 @@ def test_the_connector_is_correct_under_a_hundred_seeds():  # and under thousand
     assert summary.wrong == {}
     assert summary.seeds == 100
     assert summary.outcomes["finished"] >= 100
+
+
+def test_nothing_of_a_history_stays_in_memory():
+    def worlds():
+        gc.collect()
+        return sum(type(each) in (World, Cluster) for each in gc.get_objects())
+
+    before = worlds()
+    for seed in range(20):
+        replay(seed)
+    assert worlds() <= before
 
 
 def test_late_drivers_leave_the_live_one_alone_under_a_few_hundred_seeds():
