@@ -216,7 +216,7 @@ class SimulatedDriver:
 
     def _cluster(self, process: Process) -> Cluster:
         # While it is open, it is kept with all that its connections lead to: the whole world.
-        return process.whole.sockets.enter_context(
+        return process.sockets.enter_context(
             Cluster(
                 OPTIONS.client,
                 connect=self._network.connector(process),

@@ -192,9 +192,9 @@ class Process:
         self.wake = 0.0
         self.whole: Process = inside or self
         self.fiber: Fiber = inside.fiber if inside else Fiber(self._guarded(function))
+        self.sockets: ExitStack = inside.sockets if inside else ExitStack()  # closed when the whole process ends
         self.on_pause = on_pause
         self.kind = name.partition(" ")[0]
-        self.sockets = ExitStack()  # closed when it ends, whatever it did not close
 
     def clock(self) -> float:
         return self.world.now
