@@ -1,14 +1,17 @@
-"""The source of a soak: its truth is in the topic, whatever happens to the connections meanwhile."""
+"""What the check of a soak reads: the truth is in the topics, whatever happens to the connections meanwhile."""
 
 import time
 
 import pytest
+from confluent_kafka import Producer
 
 from lab.soak import evidence
-from lab.soak.queries import ABORTED, SOURCE
+from lab.soak.check import Copied
+from lab.soak.queries import ABORTED, MIRROR, SOURCE, output
 from lab.soak.source import KEYS, Source
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.verify.provenance_bytes import pack
 
 pytestmark = pytest.mark.broker
 
@@ -39,3 +42,20 @@ def test_readers_see_each_committed_number_once_and_no_aborted_one_though_connec
     assert sum(value.startswith(ABORTED.encode()) for value in everything) >= source.aborted
     visible = [m.value() or b"" for m in read_topic(kafka.bootstrap, SOURCE, "read_committed")]
     assert not any(value.startswith(ABORTED.encode()) for value in visible)
+
+
+def test_a_copy_is_read_with_the_place_of_its_batch_whatever_somebody_else_wrote_between(kafka, monkeypatch) -> None:
+    monkeypatch.setattr(evidence, "_AT_ONCE", 2)
+    kafka.create_topic(output(MIRROR), 1)
+    copied = pack([0, 3, 3], [7, 8, 9], [0, 1, 5], 2, payload=b"41").to_pylist()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for value in (*copied, b"foreign", None):
+        producer.produce(output(MIRROR), key="key-001", value=value)
+    producer.flush()
+    assert list(evidence.copies(kafka.bootstrap, MIRROR, {(0, 0): 9, (2, 0): 10, (2, 1): 11})) == [
+        (10, Copied(0, 7, "key-001", "41")),
+        (11, Copied(3, 8, "key-001", "41")),
+        (-1, Copied(3, 9, "key-001", "41")),
+        (-1, Copied(-1, -1, "key-001", "")),
+        (-1, Copied(-1, -1, "key-001", "")),
+    ]
