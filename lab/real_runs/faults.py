@@ -48,7 +48,8 @@ _LIFE_S = 0.5  # about as long as a driver needs for the whole query
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """`point` is a failpoint. `request` is a rule of the proxy, whose client is missing. `after_s` counts from the
-    driver's start. A late driver goes on when its successor has planned or noted a batch, or stopped: `until`.
+    driver's start. A late driver goes on when its successor has planned or noted a batch, or stopped: `until`; or at
+    the end, if no successor does.
     """
 
     kind: Kind

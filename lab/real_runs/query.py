@@ -116,7 +116,9 @@ class Query:
             if run is not current or finished:
                 continue
             finished = run.why == ""
-            if not finished:
+            if finished:  # no successor comes, so late drivers go on now
+                self._let_go()
+            else:
                 self._spoil(refused=run.why == "LedgerRefused")
                 current = self._start()
 
@@ -265,8 +267,8 @@ class Query:
         self.killed[run.fault.kind] += 1
         self.happened[run.fault.kind] += 1
 
-    def _let_go(self, until: str, by: Run | None = None) -> None:
-        """Late drivers go on, for which this is the moment."""
+    def _let_go(self, until: str | None = None, by: Run | None = None) -> None:
+        """Late drivers go on, for which this is the moment; by default, all."""
         for run in tuple(self._runs.values()):
-            if run is not by and run.fault is not None and run.fault.is_late and run.fault.until == until:
+            if run is not by and run.fault is not None and run.fault.is_late and until in (None, run.fault.until):
                 run.goes_on.set()
