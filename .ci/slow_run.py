@@ -27,7 +27,7 @@ SEEDS = "tests/simulation/test_seeds.py"
 HISTORIES = f"{SEEDS}::test_a_million_histories_are_correct"
 BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
 SOAK = "tests/spark/test_soak.py"
-AN_HOUR = f"{SOAK}::test_an_hour_of_faults_leaves_what_each_way_writes_exactly_once"
+HOURS = f"{SOAK}::test_hours_of_faults_leave_what_each_way_writes_exactly_once"
 FAULTS = "tests/spec/test_real_faults.py::test_ten_thousand_real_faults_leave_only_what_the_specification_allows"
 MUTATED = "tests/mutated/test_rooms.py::test_a_test_notices_each_mutant_of_the_room_or_it_is_judged"
 ROOMS = ("login", "options", "connection", "staging", "fence", "recovery", "ledger", "replay", "registry")
@@ -35,7 +35,7 @@ TOPICS = (
     "tests/broker/test_fuzzed_topics.py"
     "::test_thousands_of_topics_with_random_contents_are_read_as_librdkafka_reads_them"
 )
-WAYS = ("driver", "executors", "arrow")  # to write, of the soak
+SOAKED = ("own-0", "own-1", "own-2", "driver-0", "executors-0", "arrow-0")  # ways to write
 # What pytest gets for each part, besides `-m slow`.
 PARTS = {
     "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py"],
@@ -129,7 +129,7 @@ PARTS = {
 }
 LONG = {
     **{f"real-faults-{part}": [f"{FAULTS}[{tv}-{part}]" for tv in ("TV2", "TV1")] for part in range(10)},
-    **{f"soak-{way}-{piece}": [f"{AN_HOUR}[{way}-{piece}]"] for way in WAYS for piece in range(2)},
+    **{f"soak-{piece}": [f"{HOURS}[{piece}]"] for piece in SOAKED},
 }
 ALL = PARTS | LONG
 # What may change without the slow tests having to run again.

@@ -29,7 +29,11 @@ def soak(
         "soak"
     ),
     way: Annotated[
-        Way, typer.Option(help="All queries append in this mode, or the copies are arrow_stream's; own: as each does.")
+        Way,
+        typer.Option(
+            help="own: the sink, foreachBatch and arrow_stream, a query each; driver or executors: all append in this "
+            "mode; arrow: both copies by arrow_stream."
+        ),
     ] = Way.OWN,
     keep: Annotated[bool, typer.Option("--keep", help="Keep logs, data and checkpoints.")] = False,
 ) -> None:

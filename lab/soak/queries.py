@@ -1,11 +1,9 @@
 """The queries of a soak: the program that spark-submit runs for each driver.
 
-- stateless: a copy, each value preceded by its provenance (verify.provenance_bytes), with `format("kafka-eos")`.
+- stateless: a copy by the sink, each value preceded by its provenance (verify.provenance_bytes).
 - stateful: running totals per key in update mode, with foreachBatch; the executors append, if nothing else is asked.
-- mirror: the same copy as stateless, to another cluster. After its checkpoint is lost, it continues where that
+- mirror: the same copy by arrow_stream, to another cluster. After its checkpoint is lost, it continues where that
   cluster's ledger ends.
-
-The copies are written by the sink, or with Way.ARROW by arrow_stream.
 
 PySpark is imported on demand only, because the soak itself imports this module's constants.
 """
@@ -38,7 +36,9 @@ def output(query: str) -> str:
 
 
 class Way(StrEnum):
-    """How the queries write: in this `appendMode`, or the copies by `arrow_stream`. OWN leaves it to each query."""
+    """How the queries write: OWN is as above. DRIVER and EXECUTORS: in this `appendMode`, the copies by the sink, or by
+    foreachBatch, because a sink's executors cannot append. ARROW: both copies by arrow_stream.
+    """
 
     OWN = "own"
     DRIVER = "driver"
@@ -67,28 +67,28 @@ def traced(checkpoint: int) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     return transform
 
 
-def copied(source: DataFrame, sink: dict[str, str], checkpoint: int) -> DataStreamWriter:
-    """The stream that copies the source by the sink."""
+def copied(
+    spark: SparkSession, reading: dict[str, str], sink: dict[str, str], checkpoint: int, way: Way
+) -> DataStreamWriter:
+    """The stream that copies what the options `reading` select. `way`: by the sink if it is OWN."""
+    from spark_kafka_eos import TransactionalWriter, arrow_stream
+
     transform = traced(checkpoint)
+    if way == Way.ARROW:
+        schema = "key BINARY, value BINARY, partition INT, offset BIGINT"
+        return arrow_stream(spark, reading, TransactionalWriter(sink), transform, schema=schema)
 
     def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return map(transform, batches)
 
-    rows = source.select("key", "value", "partition", "offset")
-    return rows.mapInArrow(rows_of, "key BINARY, value BINARY").writeStream.format("kafka-eos").options(**sink)
+    source = spark.readStream.format("kafka-eos").options(**reading).load()
+    rows = source.select("key", "value", "partition", "offset").mapInArrow(rows_of, "key BINARY, value BINARY")
+    if way == Way.EXECUTORS:
+        return rows.writeStream.foreachBatch(TransactionalWriter(sink))
+    return rows.writeStream.format("kafka-eos").options(**sink)
 
 
-def copied_in_arrow(
-    spark: SparkSession, reading: dict[str, str], sink: dict[str, str], checkpoint: int
-) -> DataStreamWriter:
-    """The same stream by arrow_stream."""
-    from spark_kafka_eos import TransactionalWriter, arrow_stream
-
-    schema = "key BINARY, value BINARY, partition INT, offset BIGINT"
-    return arrow_stream(spark, reading, TransactionalWriter(sink), traced(checkpoint), schema=schema)
-
-
-def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
+def stateful(spark: SparkSession, reading: dict[str, str], sink: dict[str, str]) -> DataStreamWriter:
     """The stream of totals per key: the number of records, the sum of their numbers, and the number of aborted ones."""
     from pyspark.sql import functions as F
 
@@ -96,6 +96,7 @@ def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
 
     writer = TransactionalWriter({"appendMode": "executors", **sink})
     text = F.col("value").cast("string")
+    source = spark.readStream.format("kafka-eos").options(**reading).load()
     figures = source.groupBy("key").agg(
         F.count("*").alias("records"),
         F.sum(F.translate(text, ABORTED, "").cast("long")).alias("total"),
@@ -110,7 +111,7 @@ def stateful(source: DataFrame, sink: dict[str, str]) -> DataStreamWriter:
     return figures.writeStream.outputMode("update").foreachBatch(write)
 
 
-def main(name: str, source: str, sink: str, number: str, checkpoint: str, way: str = Way.OWN) -> None:
+def main(name: str, source: str, sink: str, number: str, checkpoint: str, way: str) -> None:
     """Run a query until it is killed or fails. `source` and `sink` are the clusters' addresses; `checkpoint` is the
     checkpoint's folder, and `number` counts the query's checkpoints from 0. `way` is one of Way.
     """
@@ -130,11 +131,11 @@ def main(name: str, source: str, sink: str, number: str, checkpoint: str, way: s
         reading |= {f"sink.{option}": value for option, value in here.items()}
         reading["startingOffsets"] = "committed-or-earliest"
         writing["sourceClusters"] = cluster_id(there)
-    if name != STATEFUL and way == Way.ARROW:
-        stream = copied_in_arrow(spark, reading, writing, int(number))
+    if name == STATEFUL:
+        stream = stateful(spark, reading, writing)
     else:
-        rows = spark.readStream.format("kafka-eos").options(**reading).load()
-        stream = stateful(rows, writing) if name == STATEFUL else copied(rows, writing, int(number))
+        by_arrow = name == MIRROR and way == Way.OWN
+        stream = copied(spark, reading, writing, int(number), Way.ARROW if by_arrow else Way(way))
     stream = stream.queryName(name).option("checkpointLocation", checkpoint)
     follow(stream.trigger(processingTime="1 second").start())
 
