@@ -2,7 +2,7 @@
 
 import random
 from contextlib import nullcontext
-from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -28,24 +28,18 @@ def reads_all(job, pipe):
 @pytest.mark.parametrize("until", ["planned", "noted", "stopped"])
 def test_a_driver_that_is_late_at_the_end_goes_on_though_no_successor_has_anything_to_do(until, monkeypatch):
     monkeypatch.setattr(supervising, "_PATIENCE_S", 10.0)
-    told = []
-
-    def tell(*_):
-        return None
-
-    recorder = SimpleNamespace(begins=tell, plans=tell, notes=tell, stops=lambda name, why: told.append((name, why)))
-    witness = SimpleNamespace(recorder=recorder, drivers=set(), recording=nullcontext(), on_rule=None)
+    witness = Mock(drivers=set(), recording=nullcontext())
     query = Query(
         output="out",
         holds=True,
         spoils=False,
         faults=[Fault(kind="held at a failpoint, and late", point="any", until=until)],
         chance=random.Random(0),
-        proxy=SimpleNamespace(clear=tell),
+        proxy=Mock(),
         witness=witness,
         settings={},
         main=reads_all,
     )
     query.live()
-    assert sorted(told) == [("driver-1", ""), ("driver-2", "")]
+    assert sorted(witness.recorder.stops.mock_calls) == [call("driver-1", ""), call("driver-2", "")]
     assert query.happened == {"held at a failpoint, and late": 1}
