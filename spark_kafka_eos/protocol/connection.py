@@ -414,7 +414,7 @@ class Connection:
             self.arrival = self._incoming.arrival
         self.close()
         return BrokerUnreachable(
-            f"{self.address}: {why}" + (f"; {unanswered} requests in flight" if unanswered else "")
+            f"{self.address}: {why}" + (f"; requests in flight: {unanswered}" if unanswered else "")
         )
 
 

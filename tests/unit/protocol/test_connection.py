@@ -139,7 +139,9 @@ def test_finalized_features_are_known_after_connecting_unless_the_broker_does_no
 def test_a_connection_the_broker_closes_is_never_used_again(peer, connect):
     server = peer()
     connection = connect(server)
-    with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{server.port}: the broker closed the connection"):
+    with pytest.raises(
+        BrokerUnreachable, match=f"127.0.0.1:{server.port}: the broker closed the connection; requests in flight: 1"
+    ):
         connection.receive(ask(connection))
     assert not connection.usable
     with pytest.raises(BrokerUnreachable, match="the connection is closed"):
