@@ -75,15 +75,13 @@ class QueryOutcome:
 def succession(checkpoints: Sequence[Sequence[HistoryEntry]]) -> list[list[HistoryEntry]]:
     """The committed batches of each checkpoint of a query. A checkpoint continues where the previous one was lost.
 
-    The batch that was in flight at the loss was committed if the next checkpoint begins at its end (with a batch 0 that
-    reads nothing). Otherwise nothing of it may be in the output. The first checkpoint begins at the source's beginning.
+    The batch that was in flight at the loss was committed if batch 0 of the next checkpoint starts at its end.
+    Otherwise nothing of it may be in the output.
     """
     committed: list[list[HistoryEntry]] = []
     for number, entries in enumerate(checkpoints):
-        after = next((later[0].end for later in checkpoints[number + 1 :] if later), None)
+        after = next((later[0].start for later in checkpoints[number + 1 :] if later), None)
         done = [entry for entry in entries if entry.event == "committed" or entry.end == after]
-        if number == 0 and done:
-            done[0] = replace(done[0], start=dict.fromkeys(done[0].end or (), 0))
         committed.append([replace(entry, event="committed") for entry in done])
     return committed
 

@@ -66,7 +66,7 @@ def figures(bootstrap: str) -> Iterator[tuple[int, Figures]]:
 
 def history(checkpoint: Path) -> list[HistoryEntry]:
     """The micro-batches from batch 0 on, with the offsets that they read: "committed" if Spark recorded them as done,
-    "planned" for the batch in flight. The start of batch 0 is None, because a checkpoint does not contain it.
+    "planned" for the batch in flight.
     """
     read = files_at(str(checkpoint), "checkpointLocation").read_text
     done, in_flight = committed_batches(checkpoint), batch_in_flight(checkpoint)

@@ -1,6 +1,7 @@
 """The check of a soak finds whatever is done to an output that is right, and nothing in one that is."""
 
 from dataclasses import asdict
+from itertools import pairwise
 
 import pytest
 
@@ -125,18 +126,18 @@ def test_a_partition_that_a_later_batch_is_the_first_to_read_is_read_from_its_be
     assert judge_copies(SOURCE, plan, COPIES).holds
 
 
-def batches(query, *ends, in_flight=None):
-    """What a checkpoint holds: where each of its batches ends in the one partition, and the one that was in flight."""
-    planned = [*ends] if in_flight is None else [*ends, in_flight]
+def batches(query, start, *ends, in_flight=None):
+    """What a checkpoint holds: where its batches start and end in the one partition, and the one that was in flight."""
+    edges = [start, *ends] if in_flight is None else [start, *ends, in_flight]
     return [
         HistoryEntry(
             batch_id=batch,
             event="committed" if batch < len(ends) else "planned",
-            start=None if batch == 0 else at(planned[batch - 1]),
+            start=at(begin),
             end=at(end),
             query_id=query,
         )
-        for batch, end in enumerate(planned)
+        for batch, (begin, end) in enumerate(pairwise(edges))
     ]
 
 
@@ -150,38 +151,48 @@ def committed_of(*checkpoints):
 
 
 def test_the_batch_in_flight_was_committed_if_the_next_checkpoint_begins_where_it_ends():
-    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 9, 12)) == [[0, 4, 9], [9, 12]]
+    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 9, 12)) == [[4, 9], [12]]
 
 
 def test_the_batch_in_flight_was_not_committed_if_the_next_checkpoint_begins_before_it():
-    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 4, 12)) == [[0, 4], [4, 12]]
+    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 4, 12)) == [[4], [12]]
+    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 4, 9)) == [[4], [9]]
 
 
 def test_a_checkpoint_that_was_lost_before_it_planned_anything_tells_nothing_of_the_previous_one():
-    assert committed_of(batches("a", 0, 4, in_flight=9), [], batches("c", 9)) == [[0, 4, 9], [], [9]]
+    assert committed_of(batches("a", 0, 4, in_flight=9), [], batches("c", 9, 12)) == [[4, 9], [], [12]]
+
+
+def test_a_checkpoint_that_was_lost_before_it_committed_anything_tells_of_the_previous_one():
+    assert committed_of(batches("a", 0, 4, in_flight=9), batches("b", 9, in_flight=11), batches("c", 9, 12)) == [
+        [4, 9],
+        [],
+        [12],
+    ]
 
 
 def test_the_batch_in_flight_of_the_last_checkpoint_does_not_count():
-    assert committed_of(batches("a", 0, 4, in_flight=9)) == [[0, 4]]
+    assert committed_of(batches("a", 0, 4, in_flight=9)) == [[4]]
 
 
-def test_only_the_first_checkpoint_begins_at_the_beginning_of_the_source():
-    [first], [second, _] = succession([batches("a", 3), batches("b", 3, 7)])
-    assert (first.start, second.start) == (at(0), None)
-    assert {first.event, second.event} == {"committed"}
+def test_what_counts_is_committed_and_starts_where_its_checkpoint_says():
+    committed = succession([batches("a", 0, 4, in_flight=9), batches("b", 9, 12)])
+    entries = [entry for entries in committed for entry in entries]
+    assert [entry.start for entry in entries] == [at(0), at(4), at(9)]
+    assert {entry.event for entry in entries} == {"committed"}
 
 
 def test_batches_of_several_checkpoints_have_their_places_in_one_plan():
-    committed = succession([batches("a", 0, 4, in_flight=9), batches("b", 4, 12)])
-    assert plan_of(entry for entries in committed for entry in entries) == [{0: 0}, {0: 4}, {0: 4}, {0: 12}]
+    committed = succession([batches("a", 0, 2, 4, in_flight=9), batches("b", 4, 6, 12)])
+    assert plan_of(entry for entries in committed for entry in entries) == [{0: 2}, {0: 4}, {0: 6}, {0: 12}]
     assert places_of(committed) == {(0, 0): 0, (0, 1): 1, (1, 0): 2, (1, 1): 3}
 
 
 def test_output_of_an_uncommitted_batch_of_a_lost_checkpoint_is_wrong():
-    committed = succession([batches("a", 4, in_flight=9), batches("b", 4, 9)])
+    committed = succession([batches("a", 0, 4, in_flight=9), batches("b", 4, 9)])
     places, plan = places_of(committed), plan_of(entry for entries in committed for entry in entries)
     source = [SourceRecord(0, offset, "a", offset) for offset in range(9)]
-    once = [(places[0 if row < 4 else 1, 0 if row < 4 else 1], Copied(0, row, "a", str(row))) for row in range(9)]
+    once = [(places[0 if row < 4 else 1, 0], Copied(0, row, "a", str(row))) for row in range(9)]
     assert judge_copies(source, plan, once).holds
     late = [(places.get((0, 1), -1), row) for _, row in once[4:]]
     assert faults(judge_copies(source, plan, [*once[:4], *late])) == {"wrong": 5}
