@@ -23,6 +23,7 @@ from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.verify.evidence import Seen
 
 _BATCH, _POLL_SECONDS = 10_000, 0.05
+_STALLED_SECONDS = 15.0
 # Errors that are final; librdkafka retries all others (such as an unavailable broker) itself.
 _FINAL = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
@@ -30,7 +31,8 @@ _FINAL = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILE
 class Follower:
     """Reads `topic` from its start in a separate thread, from `start()` until `stop()`, like any consumer.
 
-    librdkafka handles lost connections. Use an object for one run only.
+    librdkafka handles lost connections. A consumer that reads nothing for 15 s is replaced by one that goes on where it
+    was: after a broker's restart, librdkafka 2.16 may stop fetching, without an error. Use an object for one run only.
     """
 
     def __init__(self, client: ClientOptions, topic: str, partitions: int) -> None:
@@ -76,6 +78,8 @@ class Follower:
         try:
             while not self._stopping.is_set():
                 self._reader.read()
+                if self._reader.stalled > _STALLED_SECONDS:
+                    self._reader.reconnect()
         except KafkaException as error:
             self._error = error
         finally:
@@ -105,7 +109,7 @@ class _Consumer:
         self._start = dict(start)
         self._shown = {tp: array("q") for tp in start}  # 8 bytes per offset, because a soak test reads for days
         self._position = dict(start)
-        self._heard = time.monotonic()
+        self._heard = self._connected = time.monotonic()
         config = client.librdkafka() | librdkafka_callback(client.security)
         config |= {
             "log_level": 2,  # relevant errors are raised, or visible in what was read
@@ -117,16 +121,32 @@ class _Consumer:
             "fetch.wait.max.ms": 10,  # so that a follower has little lag, and a witness reaches the end soon
             "fetch.queue.backoff.ms": 1,
         }
+        self._config = config
+        self._consumer = self._connect()
+
+    def _connect(self) -> Consumer:
         try:
-            self._consumer = Consumer(config)
+            consumer = Consumer(self._config)
         except KafkaException as error:  # for example, its wheels have no Kerberos
             raise ToolFailed(f"librdkafka cannot be used with these options: {error.args[0].str()}") from None
-        self._consumer.assign([RdTopicPartition(tp.topic, tp.partition, at) for tp, at in start.items()])
+        consumer.assign([RdTopicPartition(tp.topic, tp.partition, at) for tp, at in self._position.items()])
+        return consumer
+
+    def reconnect(self) -> None:
+        """Go on with a new consumer."""
+        self._consumer.close()
+        self._consumer = self._connect()
+        self._connected = time.monotonic()
 
     @property
     def idle(self) -> float:
         """Seconds since something new was read."""
         return time.monotonic() - self._heard
+
+    @property
+    def stalled(self) -> float:
+        """Seconds since something new was read by this consumer, or since it was connected."""
+        return time.monotonic() - max(self._heard, self._connected)
 
     @property
     def records(self) -> int:
