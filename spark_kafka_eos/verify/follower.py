@@ -40,7 +40,7 @@ class Follower:
         self._reader = _Consumer(client, dict.fromkeys(self._partitions, 0))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follower of {topic}", daemon=True)
-        self._error: KafkaException | None = None
+        self._error: KafkaException | ToolFailed | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -80,7 +80,7 @@ class Follower:
                 self._reader.read()
                 if self._reader.stalled > _STALLED_SECONDS:
                     self._reader.reconnect()
-        except KafkaException as error:
+        except (KafkaException, ToolFailed) as error:
             self._error = error
         finally:
             self._reader.close()
@@ -134,8 +134,8 @@ class _Consumer:
 
     def reconnect(self) -> None:
         """Go on with a new consumer."""
-        self._consumer.close()
-        self._consumer = self._connect()
+        stalled, self._consumer = self._consumer, self._connect()
+        stalled.close()
         self._connected = time.monotonic()
 
     @property

@@ -3,8 +3,10 @@
 import time
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from lab.soak.evidence import client
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.testing import Proxy
 from spark_kafka_eos.verify import follower
@@ -33,3 +35,16 @@ def test_a_consumer_that_has_stopped_fetching_is_replaced_by_one_that_goes_on_wh
         (seen,) = reader.stop({TopicPartition(topic, 0): 11}, timeout=10.0).values()
     assert (seen.start, seen.end) == (0, 11)
     assert seen.offset.tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+def test_a_follower_that_gets_no_new_consumer_says_so(kafka, monkeypatch):
+    monkeypatch.setattr(follower, "_STALLED_SECONDS", 0.0)
+    topic = kafka.create_topic("followed-no-more")
+    reader = Follower(client(kafka.bootstrap), topic, 1)
+
+    def refused(_config):
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+    monkeypatch.setattr(follower, "Consumer", refused)
+    with reader, pytest.raises(ToolFailed, match="a follower failed: librdkafka cannot be used with these options"):
+        reader.stop({TopicPartition(topic, 0): 1})
