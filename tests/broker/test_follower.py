@@ -1,7 +1,5 @@
 """A follower reads on, whatever becomes of its consumer."""
 
-import time
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -12,15 +10,9 @@ from spark_kafka_eos.testing import Proxy
 from spark_kafka_eos.verify import follower
 from spark_kafka_eos.verify.follower import Follower
 from tests.producing import transact
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
-
-
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_consumer_that_has_stopped_fetching_is_replaced_by_one_that_goes_on_where_it_was(kafka, monkeypatch):
@@ -28,9 +20,9 @@ def test_a_consumer_that_has_stopped_fetching_is_replaced_by_one_that_goes_on_wh
     topic = kafka.create_topic("followed")
     with Proxy(kafka.bootstrap) as proxy, Follower(client(proxy.bootstrap), topic, 1) as reader:
         transact(kafka.bootstrap, topic, [b"%d" % number for number in range(5)], "commit")
-        until(lambda: reader.records == 5)
+        until(lambda: reader.records == 5, seconds=30)
         lost = proxy.add("Fetch:drop-response")  # librdkafka waits for it for a minute, and fetches nothing meanwhile
-        until(lambda: lost.fired)
+        until(lambda: lost.fired, seconds=30)
         transact(kafka.bootstrap, topic, [b"%d" % number for number in range(5, 9)], "commit")
         (seen,) = reader.stop({TopicPartition(topic, 0): 11}, timeout=10.0).values()
     assert (seen.start, seen.end) == (0, 11)

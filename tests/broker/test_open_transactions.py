@@ -11,6 +11,7 @@ from spark_kafka_eos.operators.open_transactions import oldest_open
 from spark_kafka_eos.protocol.facts import Marks
 from spark_kafka_eos.protocol.offsets import marks
 from tests.producing import produce, transact
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -41,12 +42,3 @@ def test_the_transaction_that_holds_a_partition_is_named(either_kafka, cluster):
     second.abort_transaction(30)
     until(lambda: oldest_open(cluster, [held], now_ms=now) == {})
     until(lambda: marks(cluster, [held])[held].lag == 0)
-
-
-def until(condition):
-    """The first true value of `condition()`, asked for a minute."""
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-    return found

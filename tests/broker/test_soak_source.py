@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from confluent_kafka import Producer
 
 from lab.soak import evidence
 from lab.soak.check import Copied
@@ -12,6 +11,7 @@ from lab.soak.source import KEYS, Source
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.verify.provenance_bytes import pack
+from tests.producing import produce
 
 pytestmark = pytest.mark.broker
 
@@ -48,10 +48,7 @@ def test_a_copy_is_read_with_the_place_of_its_batch_whatever_somebody_else_wrote
     monkeypatch.setattr(evidence, "_AT_ONCE", 2)
     kafka.create_topic(output(MIRROR), 1)
     copied = pack([0, 3, 3], [7, 8, 9], [0, 1, 5], 2, payload=b"41").to_pylist()
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for value in (*copied, b"foreign", None):
-        producer.produce(output(MIRROR), key="key-001", value=value)
-    producer.flush()
+    produce(kafka.bootstrap, output(MIRROR), [*copied, b"foreign", None], key=b"key-001")
     assert list(evidence.copies(kafka.bootstrap, MIRROR, {(0, 0): 9, (2, 0): 10, (2, 1): 11})) == [
         (10, Copied(0, 7, "key-001", "41")),
         (11, Copied(3, 8, "key-001", "41")),

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import time
+from functools import partial
 
 import pytest
 
 from spark_kafka_eos import ProgressListener, offsets_behind_latest
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.observe.lag import OpenTransaction
+from tests import waiting
 from tests.producing import produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
+until = partial(waiting.until, seconds=90)
 _IDLE = "spark.sql.streaming.noDataProgressEventInterval"
 
 
 def values(*bounds):
     return [str(number).encode() for number in range(*bounds)]
-
-
-def until(condition, *, seconds=90):
-    """The first true value of `condition()`."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "nothing came of it"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture
