@@ -130,10 +130,11 @@ def test_the_long_parts_are_all_of_their_files():
         [f"{slow_run.FAULTS}[TV2-{part}]", f"{slow_run.FAULTS}[TV1-{part}]"] for part in range(10)
     ]
     soak = (ROOT / "tests" / "spark" / "test_soak.py").read_text()
-    assert "PIECES, MINUTES, RATE = 2, 30, 5_000\n" in soak
-    assert 'WAYS = ("driver", "executors", "arrow")\n' in soak
-    pieces = [f"{slow_run.AN_HOUR}[{way}-{piece}]" for way in slow_run.WAYS for piece in range(2)]
-    assert [paths for part, paths in slow_run.LONG.items() if part.startswith("soak-")] == [[each] for each in pieces]
+    pieces = ", ".join(f'("{way}", {number})' for way, number in (name.split("-") for name in slow_run.SOAKED))
+    assert f"MINUTES, RATE = 30, 5_000\nPIECES = [{pieces}]\n" in soak
+    assert [paths for part, paths in slow_run.LONG.items() if part.startswith("soak-")] == [
+        [f"{slow_run.HOURS}[{piece}]"] for piece in slow_run.SOAKED
+    ]
     assert len(slow_run.LONG) == 16
 
 
