@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("slow-run.txt")
 SEEDS = "tests/simulation/test_seeds.py"
 HISTORIES = f"{SEEDS}::test_a_million_histories_are_correct"
+LATE = f"{SEEDS}::test_drivers_that_come_back_late_harm_nobody_in_many_histories"
 BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
 SOAK = "tests/spark/test_soak.py"
 HOURS = f"{SOAK}::test_hours_of_faults_leave_what_each_way_writes_exactly_once"
@@ -42,8 +43,9 @@ PARTS = {
     "traces": ["tests/spec/test_many_traces.py"],
     "real-traces": ["tests/spec/test_many_real_traces.py"],
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
-    "late-drivers": [f"{SEEDS}::test_drivers_that_come_back_late_harm_nobody_in_many_histories"],
-    "all-interleavings": ["tests/simulation/test_exhaustive.py", "tests/unit/appending/test_send_plan_exhausted.py"],
+    **{f"late-drivers-{brokers}": [f"{LATE}[{brokers}]"] for brokers in ("verified", "not-verified")},
+    "all-interleavings": ["tests/simulation/test_exhaustive.py"],
+    "send-plan": ["tests/unit/appending/test_send_plan_exhausted.py"],
     "requirements": ["tests/requirements"],
     "guards": ["tests/mutated/test_guards.py"],
     **{f"mutants-{room}": [f"{MUTATED}[{room}]"] for room in ROOMS},

@@ -50,7 +50,7 @@ def test_a_million_histories_are_correct(part, cell):
 
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
-@pytest.mark.parametrize("verification", [True, False], ids=["verified", "not verified"])
+@pytest.mark.parametrize("verification", [True, False], ids=["verified", "not-verified"])
 def test_drivers_that_come_back_late_harm_nobody_in_many_histories(verification, cell):
     summary = run(range(_LATE), jobs=2, conditions=Conditions(late=True, verification=verification))
     verified = "" if verification else ", no verification"

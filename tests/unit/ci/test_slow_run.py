@@ -117,6 +117,11 @@ def test_the_parts_of_a_file_are_all_of_it():
     seeds = (ROOT / "tests" / "simulation" / "test_seeds.py").read_text()
     assert f"_PARTS = 3_000, 1_000_000, {len(histories)}\n" in seeds
     assert histories == [[f"{slow_run.HISTORIES}[{number}]"] for number in range(len(histories))]
+    brokers = ("verified", "not-verified")
+    assert f'"verification", [True, False], ids=["{brokers[0]}", "{brokers[1]}"]' in seeds
+    assert [slow_run.PARTS[f"late-drivers-{each}"] for each in brokers] == [
+        [f"{slow_run.LATE}[{each}]"] for each in brokers
+    ]
     topics = [paths for part, paths in slow_run.PARTS.items() if part.startswith("topics-")]
     assert topics == [[f"{slow_run.TOPICS}[{number}]"] for number in range(len(topics))]
     assert f"PARTS, PER_PART = {len(topics)}, 1_000\n" in (ROOT / slow_run.TOPICS.partition("::")[0]).read_text()
