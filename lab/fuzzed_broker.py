@@ -21,7 +21,6 @@ from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.ledger.create import create_ledger
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.operators.open_transactions import oldest_open
-from spark_kafka_eos.operators.survey import ProducerState
 from spark_kafka_eos.operators.transaction_markers import write_abort_marker
 from spark_kafka_eos.options import ClientOptions, Secret, Security, SourceOptions
 from spark_kafka_eos.protocol import describe, offsets
@@ -29,6 +28,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.protocol.epochs import log_ends
 from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.producers import ProducerState
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import RANGES
 from spark_kafka_eos.reading.records import read

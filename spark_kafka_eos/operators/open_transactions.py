@@ -12,23 +12,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kafka.protocol.admin.transactions import (
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.observe.lag import OpenTransaction
-from spark_kafka_eos.operators.survey import ProducerState, Survey, TransactionListing, open_in
+from spark_kafka_eos.operators.survey import Survey, TransactionListing
 from spark_kafka_eos.options.reserved import TRANSACTIONS_TOPIC
 from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts, Unread, is_open
-from spark_kafka_eos.protocol.leaders import ask_leaders
+from spark_kafka_eos.protocol.producers import ProducerState, open_in, producers
 
 _ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a transactional.id that nobody has
 _AT_ONCE = 500  # entries of one request, as Kafka's own tool asks for
@@ -48,14 +44,6 @@ def oldest_open(
     names = {listing.producer_id: listing.transactional_id for listing in listings}
     facts = described(cluster, listings, now_ms=now_ms)
     return {tp: _held(held, names.get(held.producer_id), facts) for tp, held in holders.items()}
-
-
-def producers(
-    cluster: Cluster, partitions: Collection[TopicPartition]
-) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-    """The producer ids that the leader of each partition remembers. Needs Read on the topics."""
-    answers = ask_leaders(cluster, "DescribeProducers", partitions, _describe_producers)
-    return {tp: tuple(_producer(tp, each) for each in answer.active_producers) for tp, answer in answers.items()}
 
 
 def listed(cluster: Cluster, *, producer_ids: Collection[int] = ()) -> list[TransactionListing]:
@@ -255,26 +243,6 @@ def _ask_leader(cluster: Cluster, partitions: Sequence[TopicPartition], looked: 
             _ask_leader(cluster, [tp for tp in partitions if tp.topic == topic], looked)
     except KafkaEosError as error:
         looked.unread.update(dict.fromkeys(partitions, error.what))
-
-
-def _describe_producers(members: Mapping[str, list[TopicPartition]]) -> Any:
-    topic_class: Any = DescribeProducersRequest.TopicRequest
-    return DescribeProducersRequest(
-        topics=[topic_class(name=name, partition_indexes=[tp.partition for tp in tps]) for name, tps in members.items()]
-    )
-
-
-def _producer(partition: TopicPartition, each: Any) -> ProducerState:
-    started, last = each.current_txn_start_offset, each.last_timestamp
-    return ProducerState(
-        partition=partition,
-        producer_id=each.producer_id,
-        epoch=each.producer_epoch,
-        coordinator_epoch=each.coordinator_epoch,
-        last_sequence=each.last_sequence,
-        last_timestamp_ms=last if last >= 0 else None,
-        start_offset=started if started >= 0 else None,
-    )
 
 
 def _listed_by(cluster: Cluster, node: int, producer_ids: Sequence[int]) -> list[TransactionListing]:

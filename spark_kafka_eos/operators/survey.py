@@ -18,6 +18,7 @@ from functools import cached_property
 
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
+from spark_kafka_eos.protocol.producers import ProducerState, open_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,24 +29,6 @@ class TransactionListing:
     producer_id: int
     state: str
     coordinator: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerState:
-    """A producer id that the leader of a partition remembers.
-
-    `start_offset` is where its open transaction starts in the partition, None if it has none. `last_timestamp_ms` is
-    the timestamp of its last record, which the client may have set. `coordinator_epoch` is that of the last marker, -1
-    if there was none.
-    """
-
-    partition: TopicPartition
-    producer_id: int
-    epoch: int
-    coordinator_epoch: int = -1
-    last_sequence: int = -1
-    last_timestamp_ms: int | None = None
-    start_offset: int | None = None
 
 
 class Ending(StrEnum):
@@ -164,12 +147,6 @@ class Survey:
         if facts is None and listed:  # its description did not come
             return Ending.UNKNOWN
         return ending(producer, facts, complete=self.complete)
-
-
-def open_in(producers: Iterable[ProducerState]) -> list[ProducerState]:
-    """A partition's producers with an open transaction, the oldest transaction first."""
-    found = [producer for producer in producers if producer.start_offset is not None]
-    return sorted(found, key=lambda producer: producer.start_offset or 0)
 
 
 def ending(producer: ProducerState, facts: TransactionFacts | None, *, complete: bool) -> Ending:

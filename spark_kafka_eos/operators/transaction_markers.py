@@ -9,10 +9,10 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.survey import ProducerState
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.error_codes import Reaction
+from spark_kafka_eos.protocol.producers import ProducerState
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.retry import retry
 

@@ -15,8 +15,8 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.operators.open_transactions import producers
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos.appending.staging import INLINE_BYTES
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.open_transactions import producers
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.spark.shuffled import slot_of
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka

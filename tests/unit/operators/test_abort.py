@@ -9,8 +9,9 @@ import pytest
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.abort import CLOCKS_DIFFER_MS, abort_part, abort_whole
-from spark_kafka_eos.operators.survey import Ending, OpenPart, ProducerState
+from spark_kafka_eos.operators.survey import Ending, OpenPart
 from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.protocol.producers import ProducerState
 
 T0 = TopicPartition("orders", 0)
 FACTS = TransactionFacts(

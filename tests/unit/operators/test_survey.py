@@ -8,7 +8,6 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.survey import (
     Ending,
     ProducerCounts,
-    ProducerState,
     Survey,
     TransactionListing,
     active_ids,
@@ -16,6 +15,7 @@ from spark_kafka_eos.operators.survey import (
     producer_counts,
 )
 from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
+from spark_kafka_eos.protocol.producers import ProducerState
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
