@@ -21,13 +21,13 @@ from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.ledger.create import create_ledger
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
 from spark_kafka_eos.operators.open_transactions import oldest_open
-from spark_kafka_eos.operators.transaction_markers import write_abort_marker
 from spark_kafka_eos.options import ClientOptions, Secret, Security, SourceOptions
 from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.protocol.epochs import log_ends
 from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.protocol.producers import ProducerState
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import RANGES
@@ -371,7 +371,7 @@ _USES: Mapping[str, Callable[[Cluster], object]] = {
     "DescribeProducers": _oldest_open,
     "ListTransactions": _oldest_open,
     "DescribeTransactions": lambda cluster: describe.transaction(cluster, "id", now_ms=5),
-    "WriteTxnMarkers": lambda cluster: write_abort_marker(cluster, _HANGING),
+    "WriteTxnMarkers": lambda cluster: write_marker(cluster, _HANGING, commit=False),
     "DescribeGroups": lambda cluster: describe.group(cluster, "id"),
     "ListGroups": lambda cluster: describe.group(cluster, "id"),
 }

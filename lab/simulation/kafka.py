@@ -87,6 +87,7 @@ class ModelKafka:
             "OffsetForLeaderEpoch": functools.partial(reading.offset_for_leader_epoch, self.topics),
             "FindCoordinator": self._find_coordinator,
             "DescribeConfigs": self._describe_configs,
+            "DescribeProducers": self._describe_producers,
             "DescribeTransactions": self.transactions.describe,
             "InitProducerId": self.transactions.init_producer_id,
             "AddPartitionsToTxn": self.transactions.add_partitions,
@@ -176,6 +177,29 @@ class ModelKafka:
         return int(self._clock() * 1e3)
 
     # -- leaders
+
+    def _describe_producers(self, node: int, _version: int, request: Any) -> Any:
+        asked = [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
+        return Answer(topics=_by_topic((tp, self._producers(node, tp)) for tp in asked))
+
+    def _producers(self, node: int, tp: TopicPartition) -> Answer:
+        code = self.topics.refusal(node, tp)
+        found = {} if code else self.partitions[tp].transactions
+        return Answer(
+            partition_index=tp.partition,
+            error_code=code,
+            active_producers=[
+                Answer(
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    coordinator_epoch=0,
+                    last_sequence=-1,
+                    last_timestamp=-1,
+                    current_txn_start_offset=-1 if start is None else start,
+                )
+                for producer_id, (epoch, start) in found.items()
+            ],
+        )
 
     def _mark(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
         """Write a transaction marker to a partition, or to the groups stored in it."""

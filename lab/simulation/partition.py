@@ -72,6 +72,11 @@ class Partition:
         producer = self._producers.get(producer_id)
         return producer is not None and producer.first_offset is not None and epoch in (None, producer.epoch)
 
+    @property
+    def transactions(self) -> dict[int, tuple[int, int | None]]:
+        """The epoch of each known producer, and where its open transaction starts, None if it has none."""
+        return {producer_id: (each.epoch, each.first_offset) for producer_id, each in self._producers.items()}
+
     def outdated(self, producer_id: int, epoch: int) -> bool:
         """Whether a later epoch has written here, even if only a marker."""
         producer = self._producers.get(producer_id)

@@ -24,10 +24,10 @@ from spark_kafka_eos.operators.abort import AbortDecision, abort_part, abort_who
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.operators.queries import taking_part
 from spark_kafka_eos.operators.survey import OpenPart, Survey
-from spark_kafka_eos.operators.transaction_markers import write_abort_marker
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import transaction as describe_transaction
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.words import printable
 
 transactions = typer.Typer(
@@ -215,7 +215,7 @@ class _HangingPart:
         )
 
     def abort(self) -> None:
-        write_abort_marker(self._cluster, self._known().producer)
+        write_marker(self._cluster, self._known().producer, commit=False)
 
     def _known(self) -> OpenPart:
         assert self._found is not None

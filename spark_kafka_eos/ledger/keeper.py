@@ -42,6 +42,9 @@ from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 _log = logger(__name__)
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+_UNKNOWN = (-1, -1)
+# For pending offsets after InitProducerId, which waits for all markers; some brokers apply them shortly after.
+_PENDING_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class LedgerKeeper:
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
         self._source_group = GroupCoordinator(cluster, options.group_id)
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
+        self._under = _UNKNOWN  # producer id and epoch of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
         self._ids_here: Mapping[str, uuid.UUID] = {}  # of source topics that were found to be on the sink's cluster
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
@@ -83,6 +87,11 @@ class LedgerKeeper:
         """The last entry as it was read or committed here."""
         return self._entry
 
+    @property
+    def committed_under(self) -> tuple[int, int]:
+        """Producer id and epoch of the transaction that committed the last entry; -1 and -1 if unknown."""
+        return self._under
+
     def read(self) -> None:
         """Read the last entry. Call it after InitProducerId: before, another entry could still be committed."""
         self._answers.clear()
@@ -92,21 +101,31 @@ class LedgerKeeper:
 
     def _read_places(self) -> tuple[LastRecord, LedgerEntry | ledger.UnreadableEntry | None, OffsetAndMetadata | None]:
         """The last committed record, the entry in record and pointer together, and the pointer."""
-        committed = self._ledger_group.fetch_all(require_stable=self._waits)
+        committed = self._ledger_group.fetch_all(require_stable=self._waits, patience_ms=_PENDING_MS)
         pointer = committed.get(self.topic.at)
         lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
         record = self.topic.read(None if pointer is None or lost else pointer.offset)
         if pointer is None and record.value is not None and self._waits:
             # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
             # this waits for it.
-            self._ledger_group.fetch_offsets([self.topic.at])
-            committed = self._ledger_group.fetch_all()
+            self._ledger_group.fetch_offsets([self.topic.at], patience_ms=_PENDING_MS)
+            committed = self._ledger_group.fetch_all(patience_ms=_PENDING_MS)
         self._note_answer(
             self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
         )
         self._position = record.position
         self._entry = self._followed(record.value, committed, self._as_owner)
+        self._under = self._transaction_of(record)
         return record, self._entry, committed.get(self.topic.at)
+
+    def _transaction_of(self, read: LastRecord) -> tuple[int, int]:
+        """Producer id and epoch of the record that has the entry. The pointer may be committed before its record is."""
+        if read.found is None or not isinstance(self._entry, LedgerEntry):
+            return _UNKNOWN
+        for record in (*read.found.pending, *read.found.committed):
+            if self._is_in(record.value, {}, self._entry):
+                return record.producer_id, record.epoch
+        return _UNKNOWN
 
     def look(self) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
@@ -161,9 +180,9 @@ class LedgerKeeper:
         self._left = ledger.misleading(committed, at, signer) | {place: True for place in passed if place != at}
         return entry
 
-    def keep(self, entry: LedgerEntry) -> None:
-        """Record that `entry` is committed."""
-        self._entry, self._left = entry, {}
+    def keep(self, entry: LedgerEntry, by: ProducerIdentity) -> None:
+        """Record that `entry` is committed, in the transaction of `by`."""
+        self._entry, self._under, self._left = entry, (by.producer_id, by.epoch), {}
 
     def verdict(self, decide: Decide, batch: MicroBatch) -> verdicts.Verdict:
         """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's

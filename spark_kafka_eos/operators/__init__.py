@@ -3,7 +3,7 @@
 queries status unread                   the queries, by their ledgers, and how far they are behind
 open_transactions survey                what coordinators and leaders have open, and who will end it
 outputs                                 what is open in the topics that a query writes
-abort transaction_markers               whether one may be aborted; its abort
+abort                                   whether one may be aborted
 settle                                  whether a batch that a table has can be settled in Kafka
 cluster_watch cluster_metrics           the same again and again, as metrics for the exporter
 """

@@ -6,7 +6,8 @@ retry backoff error_codes log_pace      the retry loop: an error code's reaction
 acl_hints                               which ACL is missing
 transactions groups                     coordinators of a transactional.id and of a consumer group
 offsets epochs topics                   where partitions and leader epochs begin and end; creates the ledger topic
-describe facts                          what brokers know of topics, groups, transactional.ids, as values
+describe facts producers                what brokers know of topics, groups, transactional.ids, producer ids, as values
+markers                                 ends in one partition what no coordinator will end
 recorder trace                          records a batch's requests; its timeline as values
 deferred                                loads kafka-python's protocol classes without its clients
 

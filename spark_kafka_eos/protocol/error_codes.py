@@ -25,6 +25,8 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.protocol.acl_hints import Subject, missing
 
+UNSTABLE_OFFSET_COMMIT = 88
+
 
 class Reaction(Enum):
     """What the sender of a request does next."""
@@ -89,7 +91,7 @@ _REACTIONS = {
     75: Reaction.REFRESH_METADATA,  # UNKNOWN_LEADER_EPOCH
     78: Reaction.RETRY_SAME,  # OFFSET_NOT_AVAILABLE: a new leader has not caught up with its own high watermark
     87: Reaction.INVALID_ROW,  # INVALID_RECORD
-    88: Reaction.RETRY_SOON,  # UNSTABLE_OFFSET_COMMIT: must never be taken as "no offset"
+    UNSTABLE_OFFSET_COMMIT: Reaction.RETRY_SOON,  # must never be taken as "no offset"
     89: Reaction.RETRY_SAME,  # THROTTLING_QUOTA_EXCEEDED
     90: Reaction.FENCED,  # PRODUCER_FENCED
     100: Reaction.REFRESH_METADATA,  # UNKNOWN_TOPIC_ID

@@ -12,6 +12,7 @@ from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.error_codes import UNSTABLE_OFFSET_COMMIT, failure
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.versions import transactional
 
@@ -34,11 +35,12 @@ class GroupCoordinator:
         self._cluster = cluster
 
     def fetch_offsets(
-        self, partitions: Iterable[TopicPartition], *, require_stable: bool = True
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool = True, patience_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offset of each partition, None if there is none.
 
-        `require_stable` waits for offsets that an open transaction is about to commit (KIP-447).
+        `require_stable` waits for offsets that an open transaction is about to commit (KIP-447), for `patience_ms`, by
+        default delivery.timeout.ms.
         """
         topic_class: Any = OffsetFetchRequest.OffsetFetchRequestTopic
         wanted = dict.fromkeys(partitions)
@@ -46,21 +48,31 @@ class GroupCoordinator:
             topic_class(name=topic, partition_indexes=[tp.partition for tp in members])
             for topic, members in _by_topic(wanted).items()
         ]
-        return {**wanted, **self._fetch(topics, wanted, require_stable=require_stable)}
+        return {**wanted, **self._fetch(topics, wanted, require_stable, patience_ms)}
 
-    def fetch_all(self, *, require_stable: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
+    def fetch_all(
+        self, *, require_stable: bool = True, patience_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """All offsets of the group, for topics that this principal may describe; see `fetch_offsets`."""
-        return self._fetch(None, None, require_stable=require_stable)
+        return self._fetch(None, None, require_stable, patience_ms)
 
     def _fetch(
-        self, topics: Sequence[Any] | None, asked: Iterable[TopicPartition] | None, *, require_stable: bool
+        self,
+        topics: Sequence[Any] | None,
+        asked: Iterable[TopicPartition] | None,
+        require_stable: bool,
+        patience_ms: int | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
+        patience = self._cluster.budget(patience_ms)
         request = OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=require_stable)
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             yield Subject(group=self.group_id), response.error_code
             if not response.error_code:  # some brokers return an error for an unknown group, which has no offsets
-                yield from self._errors(response, "OffsetFetch", asked)
+                for subject, code in self._errors(response, "OffsetFetch", asked):
+                    if code == UNSTABLE_OFFSET_COMMIT and patience.spent:
+                        raise failure("OffsetFetch", code, subject)
+                    yield subject, code
 
         response = self._cluster.call_coordinator("group", self.group_id, request, errors)
         return {

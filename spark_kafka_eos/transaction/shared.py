@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
@@ -63,6 +63,7 @@ from spark_kafka_eos.errors import (
     LedgerRefused,
     ProducerFenced,
     TransactionAborted,
+    UnknownTopic,
 )
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.ledger import verdicts
@@ -71,15 +72,20 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.keeper import CommittedEntry, LedgerKeeper
 from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command, owner_command
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
+from spark_kafka_eos.options.sink import groups, written_topics
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.error_codes import UNSTABLE_OFFSET_COMMIT
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.producers import ProducerState
 from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 from spark_kafka_eos.transaction.fence import Fence
+from spark_kafka_eos.transaction.left_open import CAUSE, LeftOpen, outcome, undecided
 from spark_kafka_eos.transaction.ownership import (
     Owner,
     after_abort,
@@ -169,6 +175,8 @@ class SharedTransaction:
         self._ledger = LedgerKeeper(options, cluster, self._coordinator)
         ledger_topic = None if decide is None else self._ledger.topic
         self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
+        self._left = LeftOpen(options, cluster)
+        self._seen_open: set[str] = set()  # topics in which the id had a transaction open
         self._identity: ProducerIdentity | None = None
         self._let_go_of: ProducerIdentity | None = None  # whose id it still is, unless somebody took it
         self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
@@ -186,13 +194,15 @@ class SharedTransaction:
         """
         failpoint("begun", batch.batch_id)
         self._require_not_fenced()
-        verdict = self._verdict(batch) if self._holds else None
-        if isinstance(verdict, verdicts.Write):
-            verdict = verdict if self._renew() else self._verdict(batch)
-        else:
-            # Nothing is held. Or, which is unusual, another process may have written in between: for example, a query
-            # was restarted with the same writer.
-            verdict = self._take(batch)
+        try:
+            verdict = self._owned(batch)
+        except BrokerError as error:
+            if error.code != UNSTABLE_OFFSET_COMMIT or self._identity is None:
+                raise
+            self._end_pending_offsets(error)
+            verdict = self._owned(batch)
+        if isinstance(verdict, verdicts.Write) and self._end_left():
+            verdict = self._verdict(batch)
         match verdict:
             case Refuse() as refusal:
                 raise self._refused(refusal)
@@ -209,6 +219,15 @@ class SharedTransaction:
                 self._warn_if_resolved(verdict, batch)
                 failpoint("initialised", batch.batch_id)
                 return verdict
+
+    def _owned(self, batch: MicroBatch) -> verdicts.Verdict:
+        """The verdict on `batch`; to write it, with the id in a new epoch."""
+        verdict = self._verdict(batch) if self._holds else None
+        if isinstance(verdict, verdicts.Write):
+            return verdict if self._renew() else self._verdict(batch)
+        # Nothing is held. Or, which is unusual, another process may have written in between: for example, a query was
+        # restarted with the same writer.
+        return self._take(batch)
 
     @staticmethod
     def _warn_if_resolved(verdict: verdicts.Write | verdicts.Skip, batch: MicroBatch) -> None:
@@ -292,7 +311,7 @@ class SharedTransaction:
         self._unsure = False
         self._transaction.apply(Event.COMMIT_ANSWERED)
         if entry is not None:
-            self._ledger.keep(entry)
+            self._ledger.keep(entry, self.identity)
         if following != self._identity:
             self._identity = following
             self._transaction.apply(Event.NEXT_EPOCH)
@@ -308,6 +327,7 @@ class SharedTransaction:
             verdict = self._take(batch, anyway=True)
             if isinstance(verdict, Refuse):
                 raise self._refused(verdict)
+        self._end_left()
         self.appending()
         self.commit(batch, incomplete=True)
 
@@ -329,6 +349,73 @@ class SharedTransaction:
                 _log.info("the coordinator has already aborted the transaction")
         self._require_held()
         self._initialise()
+
+    # -- what transactions have left open (transaction.left_open)
+
+    def _end_left(self) -> bool:
+        """End what is open in any partition that an earlier transaction may have written; whether there was any."""
+        for number in range(_MOST_LOOKS):
+            if not (left := self._find_left()):
+                return number > 0
+            self._require_held()
+            entry, under = self._ledger.entry, self._ledger.committed_under
+            outcomes = {each: outcome(each, entry, under) for each in left}
+            for each, how in outcomes.items():
+                if self._decide is None:
+                    raise undecided(each, "Without txnAppId there is no ledger")
+                if how == "unknown":
+                    raise undecided(each, "Another batch has been committed since")
+            for each in (each for each, how in outcomes.items() if how == "committed"):
+                self._left.commit(each)
+            if aborted := [each for each, how in outcomes.items() if how == "aborted"]:
+                held = self._identity
+                self._abort_left(aborted)
+                self._initialise(held)
+        raise undecided(left[0], "Its marker was written, and does not help")
+
+    def _find_left(self) -> list[ProducerState]:
+        """What is open although the last transaction has ended: not what waits for markers that are on their way."""
+        where = self._written()
+        if not self._left.find(self.identity, where):
+            return []
+        if not isinstance(self._settled_facts(), TransactionFacts):
+            self._initialise(self._identity)  # the coordinator does not say, but this waits for all markers, too
+        return self._left.find(self.identity, where)
+
+    def _written(self) -> list[TopicPartition]:
+        """Every partition that an earlier transaction of this id may have written, as far as that is known."""
+        entry = self._ledger.entry
+        outputs = entry.outputs.keys() if isinstance(entry, LedgerEntry) else ()
+        topics = {*written_topics(self._options), *outputs, *self._seen_open}
+        try:
+            self._cluster.look_up(topics)
+        except UnknownTopic:
+            topics = set(self._cluster.existing(topics, patience_ms=0))
+        partitions = [TopicPartition(topic, n) for topic in topics for n in self._cluster.topic(topic).partitions]
+        return partitions if self._decide is None else [*partitions, self._ledger.topic.at]
+
+    def _end_pending_offsets(self, error: BrokerError) -> None:
+        """Abort the offsets that are still pending after InitProducerId, for which `error` was the answer. Of what was
+        committed, the ledger has a record, which then counts.
+        """
+        if self._decide is None:
+            raise error
+        if self._ledger.topic.read(None).pending:
+            raise LedgerRefused(
+                f"whether the last batch was committed is not known: its record in {self._ledger.topic.at} has no "
+                f"marker, and its pointer in group {self._options.ledger_group} has none either, as {CAUSE}",
+                action="Look at the output: are its records of that batch visible? `kafka-eos transactions hanging` "
+                "shows where markers are missing. Then see docs/runbook.md, LedgerRefused.",
+            ) from error
+        self._require_held()
+        self._abort_left(groups=groups(self._options))
+        self._initialise()
+
+    def _abort_left(self, left: Iterable[ProducerState] = (), groups: Iterable[str] = ()) -> None:
+        try:
+            self._left.abort(self.identity, left, groups)
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
 
     # -- looking
 
@@ -375,7 +462,9 @@ class SharedTransaction:
             verdict = verdicts.Write(reason="only after InitProducerId it is known whether a predecessor has committed")
         if to_take or isinstance(verdict, verdicts.Write):
             self._require_untaken(facts, glance, batch)
-        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and glance.agreed:
+        # Where a record is pending although the transaction has ended, its marker may have been left out.
+        settled = glance.agreed and not glance.pending
+        if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and settled:
             return verdict, facts, facts
         return verdict, facts, None
 
@@ -453,7 +542,10 @@ class SharedTransaction:
             )
 
     def _facts(self) -> _Facts:
-        return _described(self._cluster, self._options.transactional_id)
+        facts = _described(self._cluster, self._options.transactional_id)
+        if isinstance(facts, TransactionFacts):
+            self._seen_open |= {tp.topic for tp in facts.partitions} - {OFFSETS_TOPIC}
+        return facts
 
     def _settled_facts(self) -> _Facts:
         """The same, after the end of a transaction that is already decided."""

@@ -1,4 +1,4 @@
-"""The abort marker that an operator writes, to a scripted broker."""
+"""The marker of what no coordinator will end, to a scripted broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kafka.protocol.producer import WriteTxnMarkersResponse
 
 from spark_kafka_eos.errors import AuthorizationFailed, ProducerFenced
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.transaction_markers import write_abort_marker
+from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.protocol.producers import ProducerState
 
 HANGING = ProducerState(
@@ -26,7 +26,7 @@ def answer(code=0, *, producer_id=9):
 
 def test_an_abort_marker_has_the_epoch_of_what_hangs_and_any_coordinators(broker, caplog):
     broker.script["WriteTxnMarkers"].append(answer())
-    write_abort_marker(broker.cluster(), HANGING)
+    write_marker(broker.cluster(), HANGING, commit=False)
     [request] = broker.sent("WriteTxnMarkers")
     [marker] = request.markers
     assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (9, 3, False)
@@ -35,9 +35,17 @@ def test_an_abort_marker_has_the_epoch_of_what_hangs_and_any_coordinators(broker
     assert "producer 9, epoch 3, transaction from offset 30" in caplog.text
 
 
+def test_a_commit_marker_commits(broker, caplog):
+    broker.script["WriteTxnMarkers"].append(answer())
+    write_marker(broker.cluster(), HANGING, commit=True)
+    [request] = broker.sent("WriteTxnMarkers")
+    assert [marker.transaction_result for marker in request.markers] == [True]
+    assert "wrote a commit marker to orders-1" in caplog.text
+
+
 def test_a_leader_that_has_moved_is_looked_up_again_and_another_answer_is_none(broker):
     broker.script["WriteTxnMarkers"] += [answer(6), answer(producer_id=8), answer()]
-    write_abort_marker(broker.cluster(), HANGING)
+    write_marker(broker.cluster(), HANGING, commit=False)
     assert len(broker.sent("WriteTxnMarkers")) == 3
 
 
@@ -48,5 +56,5 @@ def test_a_leader_that_has_moved_is_looked_up_again_and_another_answer_is_none(b
 def test_a_refusal_is_raised_and_not_logged_as_done(broker, caplog, code, error, said):
     broker.script["WriteTxnMarkers"].append(answer(code))
     with pytest.raises(error, match=said):
-        write_abort_marker(broker.cluster(), HANGING)
+        write_marker(broker.cluster(), HANGING, commit=False)
     assert "wrote an abort marker" not in caplog.text

@@ -1,4 +1,4 @@
-"""Writes the abort marker of a transaction that hangs in a partition: WriteTxnMarkers (KIP-664)."""
+"""Writes the marker of a transaction that no coordinator will end in a partition: WriteTxnMarkers (KIP-664)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from spark_kafka_eos.protocol.retry import retry
 _log = logger(__name__)
 
 
-def write_abort_marker(cluster: Cluster, hanging: ProducerState) -> None:
-    """Abort what this producer has open in this partition, and log it. The broker refuses an outdated epoch, no more:
-    first ask `operators.abort.abort_part`.
+def write_marker(cluster: Cluster, hanging: ProducerState, *, commit: bool) -> None:
+    """Commit or abort what this producer has open in this partition, and log it. The broker refuses an outdated epoch,
+    no more: be sure that no coordinator has the partition in a transaction, and of the outcome.
 
     Needs ClusterAction on the cluster, or Alter since Kafka 3.8 (KIP-1037). Raises ProducerFenced if the partition has
     a newer epoch, AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic.
@@ -31,7 +31,7 @@ def write_abort_marker(cluster: Cluster, hanging: ProducerState) -> None:
     marker = marker_class(
         producer_id=hanging.producer_id,
         producer_epoch=hanging.epoch,
-        transaction_result=False,
+        transaction_result=commit,
         topics=[marker_class.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
         # Of a producer whose first transaction hangs, the leader has seen no marker: any epoch of a coordinator passes.
         coordinator_epoch=max(0, hanging.coordinator_epoch),
@@ -63,6 +63,6 @@ def write_abort_marker(cluster: Cluster, hanging: ProducerState) -> None:
         sleep=cluster.sleep,
     )
     _log.warning(
-        "wrote an abort marker to %s: producer %d, epoch %d, transaction from offset %s",
-        *(tp, hanging.producer_id, hanging.epoch, hanging.start_offset),
+        "wrote %s marker to %s: producer %d, epoch %d, transaction from offset %s",
+        *("a commit" if commit else "an abort", tp, hanging.producer_id, hanging.epoch, hanging.start_offset),
     )

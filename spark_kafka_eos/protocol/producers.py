@@ -1,0 +1,68 @@
+"""What the leaders of partitions remember of producer ids: DescribeProducers (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin.transactions import DescribeProducersRequest
+
+from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.leaders import ask_leaders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """A producer id that the leader of a partition remembers.
+
+    `start_offset` is where its open transaction starts in the partition, None if it has none. `last_timestamp_ms` is
+    the timestamp of its last record, which the client may have set. `coordinator_epoch` is that of the last marker, -1
+    if there was none.
+    """
+
+    partition: TopicPartition
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int = -1
+    last_sequence: int = -1
+    last_timestamp_ms: int | None = None
+    start_offset: int | None = None
+
+
+def producers(
+    cluster: Cluster, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+    """The producer ids that the leader of each partition remembers. Needs Read on the topics.
+
+    Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
+    """
+    answers = ask_leaders(cluster, "DescribeProducers", partitions, _request)
+    return {tp: tuple(_producer(tp, each) for each in answer.active_producers) for tp, answer in answers.items()}
+
+
+def open_in(remembered: Iterable[ProducerState]) -> list[ProducerState]:
+    """A partition's producers with an open transaction, the oldest transaction first."""
+    found = [producer for producer in remembered if producer.start_offset is not None]
+    return sorted(found, key=lambda producer: producer.start_offset or 0)
+
+
+def _request(members: Mapping[str, list[TopicPartition]]) -> Any:
+    topic_class: Any = DescribeProducersRequest.TopicRequest
+    return DescribeProducersRequest(
+        topics=[topic_class(name=name, partition_indexes=[tp.partition for tp in tps]) for name, tps in members.items()]
+    )
+
+
+def _producer(partition: TopicPartition, each: Any) -> ProducerState:
+    started, last = each.current_txn_start_offset, each.last_timestamp
+    return ProducerState(
+        partition=partition,
+        producer_id=each.producer_id,
+        epoch=each.producer_epoch,
+        coordinator_epoch=each.coordinator_epoch,
+        last_sequence=each.last_sequence,
+        last_timestamp_ms=last if last >= 0 else None,
+        start_offset=started if started >= 0 else None,
+    )

@@ -1,0 +1,145 @@
+"""Markers that the coordinator left out: found before the producer id is used again, and written.
+
+A transaction ends in a partition with its marker there. Kafka 4.1 to 4.4 leave out the partitions that have no leader
+when the transaction ends, and call it complete (KAFKA-20734). When such a partition is back, its readers wait at the
+transaction's first record. Worse, the next marker of the same producer id ends it, with that one's outcome: an abort
+takes away what was committed, a commit shows what was aborted.
+
+So before a batch is appended, the leaders are asked whether the producer id has a transaction open, which its
+coordinator has ended. The ledger knows the outcome, because a transaction that commits has a record there. Then:
+- What was committed gets its commit marker from this process: one request, which a crash cannot leave half done. It
+  needs the right to write markers.
+- What was aborted is added to a transaction that is aborted. A crash in between aborts it, too.
+- A group whose offsets stay pending is treated likewise: aborted. If the batch was committed, its record in the
+  ledger is newer than the pointer, and counts.
+
+Sources: KIP-98 (markers), KIP-664 (DescribeProducers), Kafka's TransactionMarkerChannelManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, LedgerRefused
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.logs import logger
+from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.markers import write_marker
+from spark_kafka_eos.protocol.producers import ProducerState, open_in, producers
+from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
+
+_log = logger(__name__)
+
+Outcome = Literal["committed", "aborted", "unknown"]
+
+CAUSE = "Kafka 4.1 to 4.4 end a transaction without a marker where a partition has no leader (KAFKA-20734)"
+_ENDED = "It is ended there now, too."
+
+
+def outcome(
+    left: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: tuple[int, int]
+) -> Outcome:
+    """How the transaction ended that a leader still has open, if `entry` is the last one that was committed, in the
+    transaction of this producer id and epoch, -1 and -1 if unknown.
+
+    The epochs of a producer id rise, and each has one transaction. What is older than the last commit may have been
+    one as well.
+    """
+    if entry is None:
+        return "aborted"
+    producer_id, epoch = committed_under
+    if isinstance(entry, UnreadableEntry) or producer_id < 0:
+        return "unknown"
+    if producer_id != left.producer_id:  # the last commit's producer id came before this one
+        return "aborted"
+    if left.epoch == epoch:
+        return "committed"
+    return "aborted" if left.epoch > epoch else "unknown"
+
+
+class LeftOpen:
+    """What transactions of one transactional.id have left open. Raises AuthorizationFailed, BrokerError,
+    BrokerUnreachable; ProducerFenced if another producer has the id.
+    """
+
+    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
+        self._options, self._cluster = options, cluster
+        self._not_shown: set[str] = set()  # topics of which brokers do not say it
+        self._lacking = False  # brokers without the request
+
+    def find(self, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> list[ProducerState]:
+        """Where this producer id has a transaction open, as far as the brokers say: older ones lack the request, and it
+        needs Read on the topics.
+        """
+        asked = [tp for tp in partitions if tp.topic not in self._not_shown]
+        if self._lacking or not asked:
+            return []
+        try:
+            return self._open_in(identity, asked)
+        except BrokerError as error:
+            if error.code == UNSUPPORTED_VERSION:
+                self._lacking = True
+                return []
+            if not isinstance(error, AuthorizationFailed):
+                raise
+            topics = {tp.topic for tp in asked}
+            if len(topics) == 1:
+                _log.info("cannot see whether a transaction was left open: %s", error)
+                self._not_shown |= topics
+                return []
+        each = ([tp for tp in asked if tp.topic == topic] for topic in sorted(topics))
+        return [left for theirs in each for left in self.find(identity, theirs)]
+
+    def _open_in(self, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> list[ProducerState]:
+        found = producers(self._cluster, partitions)
+        every = (each for remembered in found.values() for each in open_in(remembered))
+        return [each for each in every if each.producer_id == identity.producer_id]
+
+    def commit(self, left: ProducerState) -> None:
+        """Write the marker of a transaction that was committed."""
+        _log.warning("a committed transaction is still open in %s: %s. %s", left.partition, CAUSE, _ENDED)
+        try:
+            write_marker(self._cluster, left, commit=True)
+        except AuthorizationFailed as error:
+            raise LedgerRefused(
+                f"{_shown(left)} of a committed batch, without the marker: {CAUSE}. Until it is written, nobody can read "
+                f"them, and another batch could take them away. This principal may not write it: {error.what}",
+                action=f"{error.action} Then start the query again: it writes the marker. The right is needed once.",
+            ) from error
+
+    def abort(self, identity: ProducerIdentity, left: Iterable[ProducerState] = (), groups: Iterable[str] = ()) -> None:
+        """Abort what was left open in partitions, and the offsets that stay pending in `groups`. InitProducerId must
+        follow.
+
+        With the requests of TV1, which every broker accepts, because in TV2 only an append adds a partition.
+        """
+        partitions, groups = [each.partition for each in left], list(groups)
+        where = ", ".join([*map(str, partitions), *(f"group {group}" for group in groups)])
+        _log.warning("an aborted transaction is still open in %s: %s. %s", where, CAUSE, _ENDED)
+        name, timeout_ms = self._options.transactional_id, self._options.timeout_ms
+        coordinator = TransactionCoordinator(self._cluster, name, timeout_ms, transaction_version=1)
+        coordinator.add_partitions(identity, partitions)
+        for group in groups:
+            coordinator.add_offsets(identity, group)
+        coordinator.end(identity, commit=False)
+
+
+def undecided(left: ProducerState, why: str) -> LedgerRefused:
+    """What to raise if the outcome is unknown."""
+    at = left.partition
+    return LedgerRefused(
+        f"{_shown(left)} of this transactional.id, without the marker: {CAUSE}. {why}, so whether they were committed "
+        "is not known, and another batch would decide it by chance",
+        action=f"Look at these records with a read_uncommitted consumer. If they must not be seen, run: kafka-eos "
+        f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {left.start_offset}. Then "
+        "start the query again.",
+    )
+
+
+def _shown(left: ProducerState) -> str:
+    producer = f"producer {left.producer_id}, epoch {left.epoch}"
+    return f"{left.partition} has records from offset {left.start_offset} on, of {producer},"
