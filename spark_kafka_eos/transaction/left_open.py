@@ -106,8 +106,8 @@ class LeftOpen:
             write_marker(self._cluster, left, commit=True)
         except AuthorizationFailed as error:
             raise LedgerRefused(
-                f"{_shown(left)} of a committed batch, without the marker: {CAUSE}. Until it is written, nobody can read "
-                f"them, and another batch could take them away. This principal may not write it: {error.what}",
+                f"{_shown(left)} of a committed batch, without the marker: {CAUSE}. Until it is written, nobody can "
+                f"read them, and another batch could take them away. This principal may not write it: {error.what}",
                 action=f"{error.action} Then start the query again: it writes the marker. The right is needed once.",
             ) from error
 

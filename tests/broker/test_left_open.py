@@ -21,8 +21,9 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
-from spark_kafka_eos.protocol import transactions
+from spark_kafka_eos.protocol import describe, transactions
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.protocol.producers import open_in, producers
@@ -142,14 +143,19 @@ class Query:
             if name == "offsets committed":
                 gone.append(self.away(*places))
             elif name == "ended":
-                until(lambda: shared.owner_of(self.cluster, self.id) is not None)
-                until(lambda: not shared._described(self.cluster, self.id).is_prepared)
+                until(lambda: not self.facts().is_prepared)
 
         with monkeypatch.context() as patch:
             patch.setattr(shared, "failpoint", failpoint)
             outcome = self.run(driver or self.driver(), number)
         self.back(*gone)
         return outcome
+
+    def facts(self):
+        """What the coordinator says of the id."""
+        found = describe.transaction(self.cluster, self.id, now_ms=0)
+        assert isinstance(found, TransactionFacts)
+        return found
 
     def open(self):
         """Where a transaction is open."""
@@ -160,7 +166,7 @@ class Query:
         """The values of both partitions, as read_committed consumers see them."""
         await_stable(self.kafka.bootstrap, self.output)
         found = read_committed(self.kafka.bootstrap, self.output)
-        return [[m.value().decode() for m in found if m.partition() == number] for number in (0, 1)]
+        return [[(m.value() or b"").decode() for m in found if m.partition() == number] for number in (0, 1)]
 
 
 def batch(number):
