@@ -26,9 +26,9 @@ from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.protocol.epochs import log_ends
+from spark_kafka_eos.protocol.facts import ProducerState
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.markers import write_marker
-from spark_kafka_eos.protocol.producers import ProducerState
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import RANGES
 from spark_kafka_eos.reading.records import read

@@ -10,8 +10,7 @@ from spark_kafka_eos.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
 from spark_kafka_eos.operators.outputs import outputs
 from spark_kafka_eos.operators.status import QueryStatus
 from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.protocol.producers import open_in
+from spark_kafka_eos.protocol.facts import TransactionFacts, Unread, open_in
 from spark_kafka_eos.words import duration
 
 MOST_ROWS = 200  # of a table: a screen is for people

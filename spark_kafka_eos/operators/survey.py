@@ -17,8 +17,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
-from spark_kafka_eos.protocol.producers import ProducerState, open_in
+from spark_kafka_eos.protocol.facts import Marks, ProducerState, TransactionFacts, open_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_kafka_eos.model import TopicPartition
@@ -137,3 +137,27 @@ class Abilities:
     lacking: Mapping[str, str]
     metadata_version: int | None
     two_phase_commit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """A producer id that the leader of a partition remembers.
+
+    `start_offset` is where its open transaction starts in the partition, None if it has none. `last_timestamp_ms` is
+    the timestamp of its last record, which the client may have set. `coordinator_epoch` is that of the last marker, -1
+    if there was none.
+    """
+
+    partition: TopicPartition
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int = -1
+    last_sequence: int = -1
+    last_timestamp_ms: int | None = None
+    start_offset: int | None = None
+
+
+def open_in(remembered: Iterable[ProducerState]) -> list[ProducerState]:
+    """A partition's producers with an open transaction, the oldest transaction first."""
+    found = [producer for producer in remembered if producer.start_offset is not None]
+    return sorted(found, key=lambda producer: producer.start_offset or 0)

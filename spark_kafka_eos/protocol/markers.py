@@ -12,7 +12,7 @@ from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.error_codes import Reaction
-from spark_kafka_eos.protocol.producers import ProducerState
+from spark_kafka_eos.protocol.facts import ProducerState
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.retry import retry
 

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import ProducerState
 from spark_kafka_eos.protocol.leaders import ask_leaders
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerState:
-    """A producer id that the leader of a partition remembers.
-
-    `start_offset` is where its open transaction starts in the partition, None if it has none. `last_timestamp_ms` is
-    the timestamp of its last record, which the client may have set. `coordinator_epoch` is that of the last marker, -1
-    if there was none.
-    """
-
-    partition: TopicPartition
-    producer_id: int
-    epoch: int
-    coordinator_epoch: int = -1
-    last_sequence: int = -1
-    last_timestamp_ms: int | None = None
-    start_offset: int | None = None
 
 
 def producers(
@@ -40,12 +22,6 @@ def producers(
     """
     answers = ask_leaders(cluster, "DescribeProducers", partitions, _request)
     return {tp: tuple(_producer(tp, each) for each in answer.active_producers) for tp, answer in answers.items()}
-
-
-def open_in(remembered: Iterable[ProducerState]) -> list[ProducerState]:
-    """A partition's producers with an open transaction, the oldest transaction first."""
-    found = [producer for producer in remembered if producer.start_offset is not None]
-    return sorted(found, key=lambda producer: producer.start_offset or 0)
 
 
 def _request(members: Mapping[str, list[TopicPartition]]) -> Any:

@@ -19,46 +19,22 @@ Sources: KIP-98 (markers), KIP-664 (DescribeProducers), Kafka's TransactionMarke
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Literal
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, LedgerRefused
-from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import ProducerState, open_in
 from spark_kafka_eos.protocol.markers import write_marker
-from spark_kafka_eos.protocol.producers import ProducerState, open_in, producers
+from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 
 _log = logger(__name__)
 
-Outcome = Literal["committed", "aborted", "unknown"]
-
 CAUSE = "Kafka 4.1 to 4.4 end a transaction without a marker where a partition has no leader (KAFKA-20734)"
 _ENDED = "It is ended there now, too."
-
-
-def outcome(
-    left: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: tuple[int, int]
-) -> Outcome:
-    """How the transaction ended that a leader still has open, if `entry` is the last one that was committed, in the
-    transaction of this producer id and epoch, -1 and -1 if unknown.
-
-    The epochs of a producer id rise, and each has one transaction. What is older than the last commit may have been
-    one as well.
-    """
-    if entry is None:
-        return "aborted"
-    producer_id, epoch = committed_under
-    if isinstance(entry, UnreadableEntry) or producer_id < 0:
-        return "unknown"
-    if producer_id != left.producer_id:  # the last commit's producer id came before this one
-        return "aborted"
-    if left.epoch == epoch:
-        return "committed"
-    return "aborted" if left.epoch > epoch else "unknown"
 
 
 class LeftOpen:

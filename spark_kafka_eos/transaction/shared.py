@@ -79,13 +79,13 @@ from spark_kafka_eos.options.sink import groups, written_topics
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.error_codes import UNSTABLE_OFFSET_COMMIT
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.protocol.producers import ProducerState
+from spark_kafka_eos.protocol.facts import ProducerState, TransactionFacts, Unread
 from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 from spark_kafka_eos.transaction.fence import Fence
-from spark_kafka_eos.transaction.left_open import CAUSE, LeftOpen, outcome, undecided
+from spark_kafka_eos.transaction.left_open import CAUSE, LeftOpen, undecided
+from spark_kafka_eos.transaction.outcome import outcome
 from spark_kafka_eos.transaction.ownership import (
     Owner,
     after_abort,

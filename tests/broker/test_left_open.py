@@ -23,10 +23,10 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
 from spark_kafka_eos.protocol import describe, transactions
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.protocol.facts import TransactionFacts, open_in
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.markers import write_marker
-from spark_kafka_eos.protocol.producers import open_in, producers
+from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch

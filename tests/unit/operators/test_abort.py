@@ -10,8 +10,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.abort import CLOCKS_DIFFER_MS, abort_part, abort_whole
 from spark_kafka_eos.operators.survey import Ending, OpenPart
-from spark_kafka_eos.protocol.facts import TransactionFacts
-from spark_kafka_eos.protocol.producers import ProducerState
+from spark_kafka_eos.protocol.facts import ProducerState, TransactionFacts
 
 T0 = TopicPartition("orders", 0)
 FACTS = TransactionFacts(

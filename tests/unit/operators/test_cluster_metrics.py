@@ -10,8 +10,7 @@ from spark_kafka_eos.operators import cluster_metrics as m
 from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, MOST_IDS, MOST_PARTITIONS, cluster_series, down
 from spark_kafka_eos.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
 from spark_kafka_eos.operators.survey import Survey, TransactionListing
-from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
-from spark_kafka_eos.protocol.producers import ProducerState
+from spark_kafka_eos.protocol.facts import Marks, ProducerState, TransactionFacts
 from tests.batches import record
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

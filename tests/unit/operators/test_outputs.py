@@ -6,8 +6,7 @@ from spark_kafka_eos.cli.outputs import output_lines, outputs_json
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.outputs import outputs
 from spark_kafka_eos.operators.survey import Survey
-from spark_kafka_eos.protocol.facts import Marks
-from spark_kafka_eos.protocol.producers import ProducerState
+from spark_kafka_eos.protocol.facts import Marks, ProducerState
 
 NOW = 1_800_000_000_000
 HELD, FREE, DARK = TopicPartition("copies", 0), TopicPartition("copies", 1), TopicPartition("copies", 2)

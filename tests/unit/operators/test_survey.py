@@ -14,8 +14,7 @@ from spark_kafka_eos.operators.survey import (
     ending,
     producer_counts,
 )
-from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
-from spark_kafka_eos.protocol.producers import ProducerState
+from spark_kafka_eos.protocol.facts import Marks, ProducerState, TransactionFacts
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -7,8 +7,8 @@ from kafka.protocol.producer import WriteTxnMarkersResponse
 
 from spark_kafka_eos.errors import AuthorizationFailed, ProducerFenced
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.protocol.facts import ProducerState
 from spark_kafka_eos.protocol.markers import write_marker
-from spark_kafka_eos.protocol.producers import ProducerState
 
 HANGING = ProducerState(
     partition=TopicPartition("orders", 1), producer_id=9, epoch=3, coordinator_epoch=-1, start_offset=30

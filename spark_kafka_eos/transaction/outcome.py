@@ -1,0 +1,31 @@
+"""How a transaction ended that a leader still has open, by what the ledger has of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.protocol.facts import ProducerState
+
+Outcome = Literal["committed", "aborted", "unknown"]
+
+
+def outcome(
+    left: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: tuple[int, int]
+) -> Outcome:
+    """How the transaction ended that a leader still has open, if `entry` is the last one that was committed, in the
+    transaction of this producer id and epoch, -1 and -1 if unknown.
+
+    The epochs of a producer id rise, and each has one transaction. What is older than the last commit may have been
+    one as well.
+    """
+    if entry is None:
+        return "aborted"
+    producer_id, epoch = committed_under
+    if isinstance(entry, UnreadableEntry) or producer_id < 0:
+        return "unknown"
+    if producer_id != left.producer_id:  # the last commit's producer id came before this one
+        return "aborted"
+    if left.epoch == epoch:
+        return "committed"
+    return "aborted" if left.epoch > epoch else "unknown"
