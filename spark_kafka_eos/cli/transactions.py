@@ -22,7 +22,7 @@ from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.abort import AbortDecision, abort_part, abort_whole
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
-from spark_kafka_eos.operators.queries import taking_part
+from spark_kafka_eos.operators.queries import committed_in, taking_part
 from spark_kafka_eos.operators.survey import OpenPart, Survey
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import transaction as describe_transaction
@@ -203,7 +203,10 @@ class _HangingPart:
         if self._found is None:
             others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
             return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
-        return abort_part(self._found)
+        producer, facts = self._found.producer, self._found.facts
+        name = "" if facts is None else facts.transactional_id
+        committed = name and committed_in(self._cluster, name, producer.producer_id, producer.epoch)
+        return abort_part(self._found, committed or None)
 
     def plan(self) -> str:
         part = self._known()

@@ -29,8 +29,10 @@ class AbortDecision:
     action: str = ""
 
 
-def abort_part(part: OpenPart) -> AbortDecision:
-    """Whether a marker may abort this part of a transaction."""
+def abort_part(part: OpenPart, committed: LedgerEntry | None = None) -> AbortDecision:
+    """Whether a marker may abort this part of a transaction. `committed` is the entry of the batch that was committed
+    in it, if one was.
+    """
     producer, facts = part.producer, part.facts
     name = "" if facts is None else facts.transactional_id
     match part.ending:
@@ -57,6 +59,14 @@ def abort_part(part: OpenPart) -> AbortDecision:
                 f"{name!r}, cannot write it: is the leader of {part.partition} available?",
             )
         case Ending.NOBODY:
+            if committed is not None:
+                return AbortDecision(
+                    abort=False,
+                    reason=f"batch {committed.batch_id} of query {committed.query_id} was committed in it, and its "
+                    "coordinator left out the marker here (KAFKA-20734): an abort would lose these records",
+                    action="Start the query: it writes the commit marker before its next batch. It needs ClusterAction "
+                    "on the cluster for that, or Alter since Kafka 3.8.",
+                )
             if facts is not None and facts.producer_id == producer.producer_id and facts.epoch <= producer.epoch:
                 return AbortDecision(
                     abort=False,

@@ -193,6 +193,23 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
     return None
 
 
+def committed_in(cluster: Cluster, transactional_id: str, producer_id: int, epoch: int) -> LedgerEntry | None:
+    """The ledger entry of the last batch of this id, if it was committed in the transaction of this producer id and
+    epoch. None also if the ledger topic cannot be read or found from here.
+    """
+    try:
+        found = QueryReader(cluster, only=transactional_id).read(lag=False, owners=False)
+    except KafkaEosError:
+        return None
+    for each in found:
+        last = each.last
+        if each.transactional_id != transactional_id or last is None or not isinstance(last.entry, LedgerEntry):
+            continue
+        if (last.record.producer_id, last.record.epoch) == (producer_id, epoch):
+            return last.entry
+    return None
+
+
 def _is_pointer(committed: OffsetAndMetadata) -> bool:
     try:
         return decode_committed(committed).serial > 0  # older entries were kept at an output topic

@@ -13,9 +13,11 @@ import itertools
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.cli.transactions import transactions as cli
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
@@ -190,6 +192,10 @@ def test_what_was_committed_is_not_lost_if_the_next_driver_dies(made, monkeypatc
     query = made()
     assert query.run_without_markers(monkeypatch, 0, query.lost) == "committed"
     assert query.open() == [query.lost], "the premise: these brokers leave the marker out"
+    place = ["--topic", query.output, "--partition", "0", "--start-offset", "0"]
+    refused = CliRunner().invoke(cli, ["abort", *place, "--yes", "--bootstrap-servers", query.kafka.bootstrap])
+    assert refused.exit_code == 1
+    assert "batch 0 of query query was committed in it" in refused.output
     query.dies_in(1)
     assert query.run(query.driver(), 1) == "committed"
     assert query.read() == [["0", "1"]] * 2

@@ -70,6 +70,14 @@ def test_a_part_that_nobody_can_end_or_extend_is_aborted(found):
     assert abort_part(found).abort
 
 
+def test_a_part_whose_batch_was_committed_is_not_aborted():
+    entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, sources=())
+    decision = abort_part(part(Ending.NOBODY, DONE, epoch=3), entry)
+    assert not decision.abort
+    assert decision.reason.startswith("batch 7 of query q was committed in it")
+    assert decision.action.startswith("Start the query")
+
+
 OVERDUE = replace(FACTS, described_ms=1_000 + 60_000 + CLOCKS_DIFFER_MS)
 
 
