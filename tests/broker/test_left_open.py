@@ -44,9 +44,10 @@ QUICKLY_FENCED = {"broker.session.timeout.ms": 3_000, "broker.heartbeat.interval
 ONE_COPY = {"offsets.topic.replication.factor": 1, "offsets.topic.num.partitions": 1}
 
 
-@pytest.fixture(scope="module")
-def three(kafka_version):
-    with EmbeddedKafka(kafka_version, brokers=3, config=QUICKLY_FENCED | ONE_COPY) as kafka:
+@pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.slow)], ids=["TV2", "TV1"])
+def three(request, kafka_version):
+    config = QUICKLY_FENCED | ONE_COPY
+    with EmbeddedKafka(kafka_version, brokers=3, config=config, transaction_version=request.param) as kafka:
         yield kafka
 
 
@@ -201,6 +202,7 @@ def test_what_was_committed_is_not_lost_if_the_next_driver_dies(made, monkeypatc
     assert query.read() == [["0", "1"]] * 2
 
 
+@pytest.mark.slow
 def test_a_driver_that_goes_on_writes_the_marker_too(made, monkeypatch):
     query = made()
     driver = query.driver()
@@ -227,6 +229,7 @@ def test_what_was_aborted_is_not_there_twice(made):
     assert query.read() == [["0"]] * 2
 
 
+@pytest.mark.slow
 def test_what_a_dead_driver_left_is_not_there_twice(made):
     query = made()
     assert query.run(query.driver(), 0) == "committed"
@@ -250,6 +253,7 @@ def test_a_query_goes_on_if_its_offsets_stay_pending(made, monkeypatch):
     assert group.fetch_all(patience_ms=0).keys() == {query.records}
 
 
+@pytest.mark.slow
 def test_the_ledgers_own_record_counts_without_its_marker(made, monkeypatch):
     query = made(lost="coordinator", ledger="own")
     assert query.run(query.driver(), 0) == "committed"
@@ -262,6 +266,7 @@ def test_the_ledgers_own_record_counts_without_its_marker(made, monkeypatch):
     until(lambda: query.open() == [])
 
 
+@pytest.mark.slow
 def test_without_the_markers_of_record_and_pointer_nothing_is_written(made, monkeypatch):
     """Then nobody knows whether the batch was committed."""
     query = made(lost="coordinator", ledger="groups")
