@@ -53,7 +53,7 @@ PARTS = {
     **{f"fault-matrix-between-clusters-{tv}": [BETWEEN_CLUSTERS, "-k", tv] for tv in ("TV1", "TV2")},
     "three-brokers": ["tests/faults/test_three_brokers.py", "tests/faults/test_two_clusters.py"],
     "ledger": [
-        "tests/broker/test_left_open.py",
+        "tests/broker/test_hanging_transactions.py",
         "tests/broker/test_moved_ledger.py",
         "tests/broker/test_outdated_coordinator.py",
         "tests/broker/test_relative_offsets.py",

@@ -83,8 +83,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "A new session begins after the transaction of the last one": Mutant(
         "transaction.shared",
-        "verdict = self._take(batch)\n        match verdict:",
-        "self._initialise()\n            verdict = self._verdict_without_ledger()\n        match verdict:",
+        "return self._take(batch)",
+        "self._initialise()\n        return self._verdict_without_ledger()",
     ),
     "Consume, transform, produce counts only if": Mutant(
         "ledger.verdicts",

@@ -43,6 +43,10 @@ def simulate(
     late: Annotated[
         bool, typer.Option("--late", help="Let drivers often pause before a batch, and come back after a successor.")
     ] = False,
+    left_out: Annotated[
+        bool,
+        typer.Option("--left-out", help="Let coordinators leave out markers, where a partition has no leader."),
+    ] = False,
 ) -> None:
     """Run random histories of crashes, lost and late messages, zombies and stragglers against a model of Kafka."""
     # Imported on demand: they load the codec and the protocol's classes, which no other command needs.
@@ -50,7 +54,12 @@ def simulate(
     from lab.simulation.run import replay, run
 
     conditions = Conditions(
-        verification=verification, classic_groups=classic_groups, expiry=expiry, elsewhere=elsewhere, late=late
+        verification=verification,
+        classic_groups=classic_groups,
+        expiry=expiry,
+        elsewhere=elsewhere,
+        late=late,
+        left_out=left_out,
     )
     again = conditions.flags
     console = Console(highlight=False)

@@ -18,6 +18,9 @@ class Conditions:
     `late`: drivers often pause before a batch, so that a successor takes over, and then come back; and faults are often
     at InitProducerId. It draws additional random numbers, too.
 
+    `left_out`: coordinators leave out markers, each time in one partition, which had no leader then (Kafka 4.1 to 4.4;
+    KAFKA-20734). It draws additional random numbers, too.
+
     `elsewhere`: source and sink are on different clusters, so that only the ledger has the progress.
     """
 
@@ -26,6 +29,7 @@ class Conditions:
     expiry: bool = False
     elsewhere: bool = False
     late: bool = False
+    left_out: bool = False
 
     @property
     def flags(self) -> str:
@@ -36,6 +40,7 @@ class Conditions:
             " --expiry": self.expiry,
             " --elsewhere": self.elsewhere,
             " --late": self.late,
+            " --left-out": self.left_out,
         }
         return "".join(flag for flag, given in flags.items() if given)
 

@@ -7,7 +7,7 @@ as a zombie. After some faults the world heals, and then the result must be corr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lab.simulation.chance import Seeded
@@ -17,10 +17,12 @@ from lab.simulation.coordinator import Coordinator, Phase
 from lab.simulation.expiry import stand_still
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import OFTEN, OFTEN_IF_LATE, Network
+from lab.simulation.offsets import OFFSETS_TOPIC
 from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDriver, WritePath, contents_of
 from lab.simulation.record import Recorder, Recording
 from lab.simulation.world import Process, Stuck, World
 from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
+from spark_kafka_eos.model import TopicPartition
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
 _SLOW_MARKER_S = 20.0
@@ -93,6 +95,7 @@ class Life:
             transaction_version=version,
             topics=topics,
             later=self._later,
+            leaves_out=self._leaves_out,
             contents=contents_of,
             clock=lambda: world.now,
             first_epoch=self.first_epoch,
@@ -141,7 +144,11 @@ class Life:
         )
 
     def _offsets_wait(self) -> bool:
-        """Whether the only open transactions are those of late offsets, which nobody will end."""
+        """Whether the only open transactions are those that the next batch ends: of late offsets, and where a marker
+        was left out.
+        """
+        if self.conditions.left_out and not self.wrong:
+            return bool(self.kafka.open())
         if self.conditions.verification or self.wrong:
             return False
         return bool(self.kafka.open()) and not self.kafka.open(groups=False)
@@ -151,7 +158,7 @@ class Life:
         copy of a committed one. It must not prevent the next batch, and that batch must end it.
         """
         self.world.heal()
-        self.world.note("offsets arrived late: there is more to read")
+        self.world.note("something is still open: there is more to read")
         self.records += 1
         self._start(0.0)
         self.world.run(self._ended)
@@ -165,6 +172,19 @@ class Life:
         slow = chance.happens("slow marker", 0.02)
         delay_s = _SLOW_MARKER_S if slow else chance.choose("marker's delay", _MARKER_DELAYS_S)
         self.world.message(delay_s, why, action)
+
+    def _leaves_out(self, joined: Collection[TopicPartition]) -> TopicPartition | None:
+        """The partition whose marker is left out, if one is. Not a group's if its producer id may be the last time in
+        use: nobody who may not write markers could end that.
+        """
+        if not self.conditions.left_out or not self.world.strikes("a marker", often=3):
+            return None
+        possible = sorted(tp for tp in joined if self.first_epoch < 0 or tp.topic != OFFSETS_TOPIC)
+        if not possible:
+            return None
+        left_out = self.world.chance.choose("marker left out", possible)
+        self.world.fault("marker left out", str(left_out))
+        return left_out
 
     def _time_out(self, name: str, coordinator: Coordinator) -> None:
         """Let the transaction that was just opened time out, if it is still open then."""

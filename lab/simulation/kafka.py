@@ -28,7 +28,7 @@ from lab.simulation.coordinator import (
 from lab.simulation.offsets import OFFSETS_TOPIC, Committed, Group
 from lab.simulation.partition import Partition
 from lab.simulation.topics import Topics
-from lab.simulation.transactions import Later, Transactions
+from lab.simulation.transactions import Later, LeavesOut, Transactions
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.wire.record_batch import HEADER
 
@@ -53,6 +53,7 @@ class ModelKafka:
         transaction_version: int,
         topics: Mapping[str, int],
         later: Later,
+        leaves_out: LeavesOut = lambda _joined: None,
         contents: Callable[[TopicPartition, bytes], tuple[Any, ...]],
         clock: Callable[[], float] = lambda: 0.0,
         nodes: int = 2,
@@ -76,6 +77,7 @@ class ModelKafka:
             group_log=lambda group_id: self.group(group_id).kept_in,
             mark=self._mark,
             later=later,
+            leaves_out=leaves_out,
             now_ms=self._now_ms,
             first_epoch=first_epoch,
         )
@@ -95,6 +97,7 @@ class ModelKafka:
             "Produce": self._produce,
             "TxnOffsetCommit": self._txn_offset_commit,
             "EndTxn": self.transactions.end_txn,
+            "WriteTxnMarkers": self._write_txn_markers,
             "OffsetCommit": self._offset_commit,
             "OffsetFetch": self._offset_fetch,
         }
@@ -209,6 +212,26 @@ class ModelKafka:
         for group in self.groups.values():
             if group.kept_in == tp:
                 group.mark(producer_id, epoch, commit, now_s=self._clock())
+
+    def _write_txn_markers(self, node: int, _version: int, request: Any) -> Any:
+        """What leaders do with markers that a client sends; groups get none."""
+        answers = []
+        for marker in request.markers:
+            places = [TopicPartition(topic.name, n) for topic in marker.topics for n in topic.partition_indexes]
+            codes = {tp: self._marked(node, tp, marker) for tp in places}
+            topics = _by_topic(
+                (tp, Answer(partition_index=tp.partition, error_code=code)) for tp, code in codes.items()
+            )
+            answers.append(Answer(producer_id=marker.producer_id, topics=topics))
+        return Answer(markers=answers)
+
+    def _marked(self, node: int, tp: TopicPartition, marker: Any) -> int:
+        if code := self.topics.refusal(node, tp):
+            return code
+        if self.partitions[tp].outdated(marker.producer_id, marker.producer_epoch):
+            return INVALID_PRODUCER_EPOCH
+        self._mark(tp, marker.producer_id, marker.producer_epoch, marker.transaction_result)
+        return NONE
 
     def _produce(self, node: int, version: int, request: Any) -> Any:
         responses = []

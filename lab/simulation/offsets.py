@@ -70,9 +70,11 @@ class Group:
         self._committed_s = now_s
         self.past.append(dict(self.offsets))
         self.offsets.update(pending)
-        for of_records, offsets in in_log:
-            self._logged.update(offsets)
-            self.history.append((producer_id, of_records, offsets))
+        last = {tp: number for number, (_, offsets) in enumerate(in_log) for tp in offsets}
+        for number, (of_records, offsets) in enumerate(in_log):
+            counts = {tp: at for tp, at in offsets.items() if last[tp] == number}  # a later one replaces it
+            self._logged.update(counts)
+            self.history.append((producer_id, of_records, counts))
 
     def expire(self, now_s: float, retention_s: float) -> None:
         """Forget all offsets if none is pending or younger than `retention_s` (`offsets.retention.minutes`)."""

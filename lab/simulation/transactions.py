@@ -26,6 +26,8 @@ _FIRST_OF_TV2 = 5  # the version of EndTxn
 
 # `later(why, action)`: run `action` some time later.
 Later = Callable[[str, Callable[[], None]], None]
+# Of the partitions of a transaction that ends: the one whose marker is left out, if any.
+LeavesOut = Callable[[Collection[TopicPartition]], "TopicPartition | None"]
 
 
 class Transactions:
@@ -45,6 +47,7 @@ class Transactions:
         group_log: Callable[[str], TopicPartition],
         mark: Callable[[TopicPartition, int, int, bool], None],
         later: Later,
+        leaves_out: LeavesOut,
         now_ms: Callable[[], int],
         first_epoch: int,
     ) -> None:
@@ -53,7 +56,7 @@ class Transactions:
         self.marked: Callable[[TopicPartition], None] = lambda _tp: None
         self._version, self._first_epoch = version, first_epoch
         self._misdirected, self._known_partitions, self._group_log = misdirected, known_partitions, group_log
-        self._mark, self._later, self._now_ms = mark, later, now_ms
+        self._mark, self._later, self._leaves_out, self._now_ms = mark, later, leaves_out, now_ms
         self._ids = 0
 
     def states(self) -> dict[str, tuple[Phase, int, int]]:
@@ -178,6 +181,9 @@ class Transactions:
         self, coordinator: Coordinator, commit: bool, producer_id: int, epoch: int, joined: Collection[TopicPartition]
     ) -> None:
         """Send the markers, after the end is decided."""
+        if joined and (left_out := self._leaves_out(joined)) is not None:
+            joined = [tp for tp in joined if tp != left_out]
+            coordinator.partitions.discard(left_out)
         if not joined:
             coordinator.completed()
             return

@@ -105,7 +105,7 @@ class LedgerKeeper:
         pointer = committed.get(self.topic.at)
         lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
         record = self.topic.read(None if pointer is None or lost else pointer.offset)
-        if pointer is None and record.value is not None and self._waits:
+        if pointer is None and self._waits:
             # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
             # this waits for it.
             self._ledger_group.fetch_offsets([self.topic.at], patience_ms=_PENDING_MS)
@@ -114,9 +114,20 @@ class LedgerKeeper:
             self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
         )
         self._position = record.position
-        self._entry = self._followed(record.value, committed, self._as_owner)
+        self._entry = self._followed(self._value(record, committed), committed, self._as_owner)
         self._under = self._transaction_of(record)
         return record, self._entry, committed.get(self.topic.at)
+
+    def _value(self, read: LastRecord, committed: _Offsets) -> bytes | None:
+        """That of the last committed record. One without a marker is committed if its pointer is, in the same
+        transaction; it says more than the pointer.
+        """
+        pointer = ledger.newest(None, committed, self.topic.at, self._signer)
+        if read.found is not None and isinstance(pointer, LedgerEntry):
+            for record in read.found.pending:
+                if self._is_in(record.value, {}, pointer):
+                    return record.value
+        return read.value
 
     def _transaction_of(self, read: LastRecord) -> tuple[int, int]:
         """Producer id and epoch of the record that has the entry. The pointer may be committed before its record is."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kafka.protocol.admin.transactions import DescribeProducersRequest
-
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import ProducerState
@@ -25,6 +23,8 @@ def producers(
 
 
 def _request(members: Mapping[str, list[TopicPartition]]) -> Any:
+    from kafka.protocol.admin.transactions import DescribeProducersRequest
+
     topic_class: Any = DescribeProducersRequest.TopicRequest
     return DescribeProducersRequest(
         topics=[topic_class(name=name, partition_indexes=[tp.partition for tp in tps]) for name, tps in members.items()]

@@ -6,6 +6,6 @@ two_phase           the same with a table that takes part: prepare, let the tabl
 commit              a micro-batch, from the ledger's verdict to the commit
 idempotent          the same for deliveryGuarantee=at-least-once, without a transaction
 fence ownership     keep stragglers out; whether somebody took the transactional.id
-left_open outcome   write the markers that the coordinator left out; how their transaction ended
+hanging outcome     end what hangs, because the coordinator left out a marker; how it ended elsewhere
 calls               allow one call per micro-batch
 """

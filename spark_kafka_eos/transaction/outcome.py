@@ -7,12 +7,10 @@ from typing import Literal
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.protocol.facts import ProducerState
 
-Outcome = Literal["committed", "aborted", "unknown"]
-
 
 def outcome(
     left: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: tuple[int, int]
-) -> Outcome:
+) -> Literal["committed", "aborted", "unknown"]:
     """How the transaction ended that a leader still has open, if `entry` is the last one that was committed, in the
     transaction of this producer id and epoch, -1 and -1 if unknown.
 
@@ -24,7 +22,7 @@ def outcome(
     producer_id, epoch = committed_under
     if isinstance(entry, UnreadableEntry) or producer_id < 0:
         return "unknown"
-    if producer_id != left.producer_id:  # the last commit's producer id came before this one
+    if producer_id != left.producer_id:  # it follows the last commit's, if it is that of the next batch
         return "aborted"
     if left.epoch == epoch:
         return "committed"

@@ -84,7 +84,7 @@ from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 from spark_kafka_eos.transaction.fence import Fence
-from spark_kafka_eos.transaction.left_open import CAUSE, LeftOpen, undecided
+from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
 from spark_kafka_eos.transaction.outcome import outcome
 from spark_kafka_eos.transaction.ownership import (
     Owner,
@@ -175,8 +175,9 @@ class SharedTransaction:
         self._ledger = LedgerKeeper(options, cluster, self._coordinator)
         ledger_topic = None if decide is None else self._ledger.topic
         self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
-        self._left = LeftOpen(options, cluster)
+        self._hanging = HangingTransactions(options, cluster)
         self._seen_open: set[str] = set()  # topics in which the id had a transaction open
+        self._seen_ids: set[int] = set()  # its producer ids
         self._identity: ProducerIdentity | None = None
         self._let_go_of: ProducerIdentity | None = None  # whose id it still is, unless somebody took it
         self._given_up = False  # the coordinator aborted: the epoch is invalid, and EndTxn would fail with "fenced"
@@ -201,7 +202,7 @@ class SharedTransaction:
                 raise
             self._end_pending_offsets(error)
             verdict = self._owned(batch)
-        if isinstance(verdict, verdicts.Write) and self._end_left():
+        if isinstance(verdict, verdicts.Write) and self._end_hanging():
             verdict = self._verdict(batch)
         match verdict:
             case Refuse() as refusal:
@@ -327,7 +328,7 @@ class SharedTransaction:
             verdict = self._take(batch, anyway=True)
             if isinstance(verdict, Refuse):
                 raise self._refused(verdict)
-        self._end_left()
+        self._end_hanging()
         self.appending()
         self.commit(batch, incomplete=True)
 
@@ -350,12 +351,12 @@ class SharedTransaction:
         self._require_held()
         self._initialise()
 
-    # -- what transactions have left open (transaction.left_open)
+    # -- what hangs (transaction.hanging)
 
-    def _end_left(self) -> bool:
-        """End what is open in any partition that an earlier transaction may have written; whether there was any."""
+    def _end_hanging(self) -> bool:
+        """End what hangs in any partition that an earlier transaction may have written; whether there was anything."""
         for number in range(_MOST_LOOKS):
-            if not (left := self._find_left()):
+            if not (left := self._find_hanging()):
                 return number > 0
             self._require_held()
             entry, under = self._ledger.entry, self._ledger.committed_under
@@ -363,24 +364,28 @@ class SharedTransaction:
             for each, how in outcomes.items():
                 if self._decide is None:
                     raise undecided(each, "Without txnAppId there is no ledger")
-                if how == "unknown":
+                if how == "unknown" and each.producer_id == self.identity.producer_id:
                     raise undecided(each, "Another batch has been committed since")
+                if how == "unknown":
+                    self._hanging.leave(each, "The ledger does not say how it ended.")
             for each in (each for each, how in outcomes.items() if how == "committed"):
-                self._left.commit(each)
+                self._hanging.commit(each)
             if aborted := [each for each, how in outcomes.items() if how == "aborted"]:
-                held = self._identity
-                self._abort_left(aborted)
-                self._initialise(held)
+                self._abort_hanging(aborted)
         raise undecided(left[0], "Its marker was written, and does not help")
 
-    def _find_left(self) -> list[ProducerState]:
+    def _find_hanging(self) -> list[ProducerState]:
         """What is open although the last transaction has ended: not what waits for markers that are on their way."""
         where = self._written()
-        if not self._left.find(self.identity, where):
+        if not self._hanging.find(self._ids(), where):
             return []
         if not isinstance(self._settled_facts(), TransactionFacts):
             self._initialise(self._identity)  # the coordinator does not say, but this waits for all markers, too
-        return self._left.find(self.identity, where)
+        return self._hanging.find(self._ids(), where)
+
+    def _ids(self) -> set[int]:
+        """The producer ids of this id's next transaction, of its last commit, and of what else this process saw."""
+        return {self.identity.producer_id, self._ledger.committed_under[0], *self._seen_ids}
 
     def _written(self) -> list[TopicPartition]:
         """Every partition that an earlier transaction of this id may have written, as far as that is known."""
@@ -408,12 +413,21 @@ class SharedTransaction:
                 "shows where markers are missing. Then see docs/runbook.md, LedgerRefused.",
             ) from error
         self._require_held()
-        self._abort_left(groups=groups(self._options))
+        self._abort_in_own([], groups(self._options))
         self._initialise()
 
-    def _abort_left(self, left: Iterable[ProducerState] = (), groups: Iterable[str] = ()) -> None:
+    def _abort_hanging(self, hanging: list[ProducerState]) -> None:
+        held = self.identity
+        for former in (each for each in hanging if each.producer_id != held.producer_id):
+            self._hanging.abort_former(former)
+        if own := [each for each in hanging if each.producer_id == held.producer_id]:
+            self._abort_in_own(own)
+            self._initialise(held)
+
+    def _abort_in_own(self, hanging: list[ProducerState], groups: Iterable[str] = ()) -> None:
+        """Abort it in a transaction of this process; a new epoch must follow."""
         try:
-            self._left.abort(self.identity, left, groups)
+            self._hanging.abort(self.identity, hanging, groups)
         except ProducerFenced as error:
             raise self._fenced(error) from error
 
@@ -545,6 +559,7 @@ class SharedTransaction:
         facts = _described(self._cluster, self._options.transactional_id)
         if isinstance(facts, TransactionFacts):
             self._seen_open |= {tp.topic for tp in facts.partitions} - {OFFSETS_TOPIC}
+            self._seen_ids.add(facts.producer_id)
         return facts
 
     def _settled_facts(self) -> _Facts:

@@ -1,7 +1,7 @@
 """Markers that the coordinator leaves out, because a partition has no leader when the transaction ends (KAFKA-20734).
 
 The broker that leads the partition is killed just before EndTxn. The coordinator calls the transaction complete, and
-when the broker is back, the transaction is still open there. Without what `transaction.left_open` does, the next one
+when the broker is back, the transaction is still open there. Without what `transaction.hanging` does, the next one
 ends it: what was committed is lost, or what was aborted is there twice.
 """
 

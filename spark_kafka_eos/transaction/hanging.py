@@ -1,4 +1,4 @@
-"""Markers that the coordinator left out: found before the producer id is used again, and written.
+"""Transactions that hang because their coordinator left out a marker: found before the next batch, and ended.
 
 A transaction ends in a partition with its marker there. Kafka 4.1 to 4.4 leave out the partitions that have no leader
 when the transaction ends, and call it complete (KAFKA-20734). When such a partition is back, its readers wait at the
@@ -12,6 +12,8 @@ coordinator has ended. The ledger knows the outcome, because a transaction that 
 - What was aborted is added to a transaction that is aborted. A crash in between aborts it, too.
 - A group whose offsets stay pending is treated likewise: aborted. If the batch was committed, its record in the
   ledger is newer than the pointer, and counts.
+- After the last epoch of a producer id, another one goes on, whose markers end nothing of the old one. There only a
+  marker of this process helps, also for what was aborted.
 
 Sources: KIP-98 (markers), KIP-664 (DescribeProducers), Kafka's TransactionMarkerChannelManager.
 """
@@ -37,8 +39,8 @@ CAUSE = "Kafka 4.1 to 4.4 end a transaction without a marker where a partition h
 _ENDED = "It is ended there now, too."
 
 
-class LeftOpen:
-    """What transactions of one transactional.id have left open. Raises AuthorizationFailed, BrokerError,
+class HangingTransactions:
+    """Those of one transactional.id. Raises AuthorizationFailed, BrokerError,
     BrokerUnreachable; ProducerFenced if another producer has the id.
     """
 
@@ -46,16 +48,17 @@ class LeftOpen:
         self._options, self._cluster = options, cluster
         self._not_shown: set[str] = set()  # topics of which brokers do not say it
         self._lacking = False  # brokers without the request
+        self._left_alone: set[tuple[TopicPartition, int]] = set()  # where no batch can change the outcome
 
-    def find(self, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> list[ProducerState]:
-        """Where this producer id has a transaction open, as far as the brokers say: older ones lack the request, and it
-        needs Read on the topics.
+    def find(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
+        """Where one of these producer ids has a transaction open, as far as the brokers say: older ones lack the
+        request, and it needs Read on the topics.
         """
         asked = [tp for tp in partitions if tp.topic not in self._not_shown]
         if self._lacking or not asked:
             return []
         try:
-            return self._open_in(identity, asked)
+            return self._open_in(ids, asked)
         except BrokerError as error:
             if error.code == UNSUPPORTED_VERSION:
                 self._lacking = True
@@ -64,20 +67,20 @@ class LeftOpen:
                 raise
             topics = {tp.topic for tp in asked}
             if len(topics) == 1:
-                _log.info("cannot see whether a transaction was left open: %s", error)
+                _log.info("cannot see whether a transaction hangs: %s", error)
                 self._not_shown |= topics
                 return []
         each = ([tp for tp in asked if tp.topic == topic] for topic in sorted(topics))
-        return [left for theirs in each for left in self.find(identity, theirs)]
+        return [left for theirs in each for left in self.find(ids, theirs)]
 
-    def _open_in(self, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> list[ProducerState]:
+    def _open_in(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
         found = producers(self._cluster, partitions)
         every = (each for remembered in found.values() for each in open_in(remembered))
-        return [each for each in every if each.producer_id == identity.producer_id]
+        return [each for each in every if each.producer_id in ids and _place(each) not in self._left_alone]
 
     def commit(self, left: ProducerState) -> None:
         """Write the marker of a transaction that was committed."""
-        _log.warning("a committed transaction is still open in %s: %s. %s", left.partition, CAUSE, _ENDED)
+        _log.warning("a committed transaction hangs in %s: %s. %s", left.partition, CAUSE, _ENDED)
         try:
             write_marker(self._cluster, left, commit=True)
         except AuthorizationFailed as error:
@@ -87,15 +90,26 @@ class LeftOpen:
                 action=f"{error.action} Then start the query again: it writes the marker. The right is needed once.",
             ) from error
 
+    def abort_former(self, left: ProducerState) -> None:
+        """Write the marker of an aborted transaction of a former producer id, if this principal may."""
+        try:
+            write_marker(self._cluster, left, commit=False)
+        except AuthorizationFailed as error:
+            self.leave(left, f"{error}")
+
+    def leave(self, left: ProducerState, why: str) -> None:
+        """Leave a transaction of a former producer id as it is: readers wait, but no batch can change its outcome."""
+        _log.warning("a transaction hangs in %s, and its readers wait: %s. %s", left.partition, CAUSE, why)
+        self._left_alone.add(_place(left))
+
     def abort(self, identity: ProducerIdentity, left: Iterable[ProducerState] = (), groups: Iterable[str] = ()) -> None:
-        """Abort what was left open in partitions, and the offsets that stay pending in `groups`. InitProducerId must
-        follow.
+        """Abort what hangs in partitions, and the offsets that stay pending in `groups`. InitProducerId must follow.
 
         With the requests of TV1, which every broker accepts, because in TV2 only an append adds a partition.
         """
         partitions, groups = [each.partition for each in left], list(groups)
         where = ", ".join([*map(str, partitions), *(f"group {group}" for group in groups)])
-        _log.warning("an aborted transaction is still open in %s: %s. %s", where, CAUSE, _ENDED)
+        _log.warning("an aborted transaction hangs in %s: %s. %s", where, CAUSE, _ENDED)
         name, timeout_ms = self._options.transactional_id, self._options.timeout_ms
         coordinator = TransactionCoordinator(self._cluster, name, timeout_ms, transaction_version=1)
         coordinator.add_partitions(identity, partitions)
@@ -114,6 +128,10 @@ def undecided(left: ProducerState, why: str) -> LedgerRefused:
         f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {left.start_offset}. Then "
         "start the query again.",
     )
+
+
+def _place(left: ProducerState) -> tuple[TopicPartition, int]:
+    return left.partition, left.producer_id
 
 
 def _shown(left: ProducerState) -> str:
