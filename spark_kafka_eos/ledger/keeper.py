@@ -105,7 +105,7 @@ class LedgerKeeper:
         pointer = committed.get(self.topic.at)
         lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
         record = self.topic.read(None if pointer is None or lost else pointer.offset)
-        if pointer is None and self._waits:
+        if pointer is None and record.value is not None and self._waits:
             # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
             # this waits for it.
             self._ledger_group.fetch_offsets([self.topic.at], patience_ms=_PENDING_MS)
