@@ -86,7 +86,7 @@ BEGIN_AT = {"no-look-again": 1_500, "epoch-is-not-named": 52_400, "any-abort-is-
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in RARE])
 def test_a_guard_that_is_missing_is_found_within_a_few_thousand_seeds(bug, cell):
     # Late drivers are rare, unless they are wanted.
-    conditions = Conditions(late=bug in LATE_DRIVERS)
+    conditions = Conditions(late=bug in LATE_DRIVERS, left_out=bug == "nothing-hangs")
     with BUGS[bug]():
         begin = BEGIN_AT.get(bug, 0)
         for first in range(begin, begin + _FEW, 100):
