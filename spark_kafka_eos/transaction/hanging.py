@@ -26,6 +26,7 @@ from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, LedgerRefus
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import ProducerState, open_in
 from spark_kafka_eos.protocol.markers import write_marker
@@ -51,10 +52,12 @@ class HangingTransactions:
         self._left_alone: set[tuple[TopicPartition, int]] = set()  # where no batch can change the outcome
 
     def find(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
-        """Where one of these producer ids has a transaction open, as far as the brokers say: older ones lack the
-        request, and it needs Read on the topics.
+        """Where one of these producer ids has a transaction open. Old brokers lack the request, and it needs Read on
+        the topics. Where this principal lacks that, wait until all has ended that is open now, whosever it is. Raises
+        LedgerRefused if that lasts longer than delivery.timeout.ms.
         """
         asked = [tp for tp in partitions if tp.topic not in self._not_shown]
+        self._await_ends([tp for tp in partitions if tp.topic in self._not_shown])
         if self._lacking or not asked:
             return []
         try:
@@ -67,11 +70,29 @@ class HangingTransactions:
                 raise
             topics = {tp.topic for tp in asked}
             if len(topics) == 1:
-                _log.info("cannot see whether a transaction hangs: %s", error)
+                _log.info("cannot see who has a transaction open: %s", error)
                 self._not_shown |= topics
-                return []
+                return self.find(ids, asked)
         each = ([tp for tp in asked if tp.topic == topic] for topic in sorted(topics))
         return [left for theirs in each for left in self.find(ids, theirs)]
+
+    def _await_ends(self, partitions: Collection[TopicPartition]) -> None:
+        """Wait until the last stable offset has reached what is now the end."""
+        marks = offsets.marks(self._cluster, partitions)
+        ends = {tp: mark.high_watermark for tp, mark in marks.items() if mark.lag}
+        budget = self._cluster.budget()
+        while ends:
+            delay = budget.delay(soon=True)
+            if delay is None:
+                where = ", ".join(map(str, sorted(ends)))
+                raise LedgerRefused(
+                    f"a transaction is open in {where}, and has been for {budget.milliseconds} ms. It may be one of "
+                    f"this id, with the marker left out: {CAUSE}. This principal may not see whose it is",
+                    action="Grant Read on the topics that the query writes. Then start it again.",
+                )
+            self._cluster.sleep(delay)
+            stable = offsets.latest(self._cluster, ends)
+            ends = {tp: end for tp, end in ends.items() if stable[tp] < end}
 
     def _open_in(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
         found = producers(self._cluster, partitions)
