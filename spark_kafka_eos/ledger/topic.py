@@ -2,7 +2,7 @@
 
 All records are in partition 0, so that added partitions do not matter. `ledger.records` says how they are read.
 - The owner of the transactional.id knows that its own transactions have ended. So what is not settled is a straggler's
-  record, which never will be.
+  record, which never will be, or one whose marker was left out (`transaction.hanging`).
 - Other readers wait for the marker, as OffsetFetch does with require_stable.
 """
 
