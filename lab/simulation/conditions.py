@@ -18,7 +18,7 @@ class Conditions:
     `late`: drivers often pause before a batch, so that a successor takes over, and then come back; and faults are often
     at InitProducerId. It draws additional random numbers, too.
 
-    `left_out`: coordinators leave out markers, each time in one partition, which had no leader then (Kafka 4.1 to 4.4;
+    `left_out`: coordinators leave out markers, each time in one partition, which had no leader then (Kafka 4.3 and 4.4;
     KAFKA-20734). It draws additional random numbers, too.
 
     `elsewhere`: source and sink are on different clusters, so that only the ledger has the progress.

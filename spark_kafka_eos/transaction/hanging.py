@@ -1,6 +1,6 @@
 """Transactions that hang because their coordinator left out a marker: found before the next batch, and ended.
 
-A transaction ends in a partition with its marker there. Kafka 4.1 to 4.4 leave out the partitions that have no leader
+A transaction ends in a partition with its marker there. Kafka 4.3 and 4.4 leave out the partitions that have no leader
 when the transaction ends, and call it complete (KAFKA-20734). When such a partition is back, its readers wait at the
 transaction's first record. Worse, the next marker of the same producer id ends it, with that one's outcome: an abort
 takes away what was committed, a commit shows what was aborted.
@@ -36,7 +36,7 @@ from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 
 _log = logger(__name__)
 
-CAUSE = "Kafka 4.1 to 4.4 end a transaction without a marker where a partition has no leader (KAFKA-20734)"
+CAUSE = "Kafka 4.3 and 4.4 end a transaction without a marker where a partition has no leader (KAFKA-20734)"
 _ENDED = "It is ended there now, too."
 
 

@@ -335,7 +335,7 @@ def ledger_read_before_init(patch):
         self._ledger.read()
         entry = self._ledger._entry
         initialise(self, looked=looked)
-        return self._ledger.keep(entry)
+        return self._ledger.keep(entry, self.identity)
 
     patch.setattr(SharedTransaction, "_initialise", early)
 
