@@ -44,6 +44,7 @@ PARTS = {
     "real-traces": ["tests/spec/test_many_real_traces.py"],
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
     **{f"late-drivers-{brokers}": [f"{LATE}[{brokers}]"] for brokers in ("verified", "not-verified")},
+    "left-out-markers": [f"{SEEDS}::test_markers_that_are_left_out_lose_and_repeat_nothing_in_many_histories"],
     "all-interleavings": ["tests/simulation/test_exhaustive.py"],
     "send-plan": ["tests/unit/appending/test_send_plan_exhausted.py"],
     "requirements": ["tests/requirements"],

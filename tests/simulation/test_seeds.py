@@ -8,7 +8,7 @@ from lab.simulation.conditions import Conditions
 from lab.simulation.run import run
 
 _EVERY_RUN, _ALL, _PARTS = 3_000, 1_000_000, 10
-_LATE = 30_000
+_LATE = _LEFT_OUT = 30_000
 _FAULTS = {
     "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
     "leaders and coordinators moved", "outage", "outdated coordinator", "passing error", "pause", "request delayed",
@@ -58,3 +58,13 @@ def test_drivers_that_come_back_late_harm_nobody_in_many_histories(verification,
     assert summary.wrong == {}
     assert summary.outcomes["ProducerFenced"] > _LATE / 10
     assert summary.seeds == _LATE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_markers_that_are_left_out_lose_and_repeat_nothing_in_many_histories(cell):
+    summary = run(range(_LEFT_OUT), jobs=2, conditions=Conditions(left_out=True))
+    left_out = summary.faults["marker left out"]
+    cell("Simulation, TV1 and TV2", f"{summary.seeds:,} seeds, {left_out:,} markers left out", "exactly once")
+    assert summary.wrong == {}
+    assert left_out > _LEFT_OUT / 10
