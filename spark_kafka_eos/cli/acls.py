@@ -35,7 +35,7 @@ def show(
         print(json.dumps({part: [right._asdict() for right in rights] for part, rights in shown.items()}, indent=1))
         return
     user = principal or _user(options.client)
-    title = "Optional: to create the ledger topic, and to check more before the start"
+    title = "Optional: to create the ledger topic, to see what hangs in the output, and to check more before the start"
     parts = [_script(options.client, user, "Required", required), _script(options.client, user, title, optional)]
     if elsewhere:
         user = principal or _user(elsewhere)

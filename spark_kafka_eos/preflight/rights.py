@@ -41,10 +41,13 @@ def of_sink(options: SinkOptions) -> list[Right]:
 
 
 def optional(options: SinkOptions) -> list[Right]:
-    """What a sink can do without: it then does not create its ledger topic, and the preflight checks less."""
+    """What a sink can do without: it then does not create its ledger topic, waits where others have transactions open
+    in its topics (`transaction.hanging`), and the preflight checks less.
+    """
     internal = internal_topics(options)
     return [
         *(Right("Create", "topic", topic) for topic in ledger_topics(options)),
+        *(Right("Read", "topic", topic) for topic in written_topics(options) if options.transactional_id),
         *(Right("Describe", "topic", topic) for topic in internal),
         *(
             Right("DescribeConfigs", "topic", topic)
