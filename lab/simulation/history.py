@@ -177,7 +177,7 @@ class Life:
         """The partition whose marker is left out, if one is. Not a group's if its producer id may be the last time in
         use: nobody who may not write markers could end that.
         """
-        if not self.conditions.left_out or not self.world.strikes("a marker", often=3):
+        if not self.conditions.left_out or not self.world.strikes("a marker", often=12):
             return None
         possible = sorted(tp for tp in joined if self.first_epoch < 0 or tp.topic != OFFSETS_TOPIC)
         if not possible:
@@ -217,6 +217,7 @@ class Life:
             idle=self._stood_still,
             elsewhere=self.conditions.elsewhere,
             late=self.conditions.late,
+            left_out=self.conditions.left_out,
         )
         if any(not process.fiber.done for process in self.drivers):
             self.rivalled.add(driver)

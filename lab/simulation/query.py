@@ -179,6 +179,18 @@ class Stopped(Exception):
     """Spark stops this query, because another one uses its checkpoint."""
 
 
+class _NothingHangs(SharedTransaction):
+    """Where brokers leave out no marker, nothing hangs. To look for it changes nothing but the requests, and with them
+    the histories of all seeds.
+    """
+
+    def _end_hanging(self) -> bool:
+        return False
+
+    def _unsure_one(self) -> SharedTransaction:
+        return _NothingHangs(self._options, self._cluster, self._decide, unsure=True, clock=self._clock)
+
+
 class SimulatedDriver:
     """One run of the query in a driver, until everything is written or an error stops it."""
 
@@ -197,10 +209,11 @@ class SimulatedDriver:
         idle: Callable[[], float],
         elsewhere: bool,
         late: bool = False,
+        left_out: bool = False,
     ) -> None:
         """Each source partition has `records` records. `resumes`: start at the committed offsets instead of 0. `idle`
         returns for how many seconds there is nothing to read. `elsewhere`: the source is on another cluster.
-        `late`: see Conditions.
+        `late`, `left_out`: see Conditions.
         """
         self.process = Process(world, f"driver {number}", self._run, on_pause=on_pause)
         self.error: KafkaEosError | Stopped | None = None
@@ -210,6 +223,7 @@ class SimulatedDriver:
         self._way, self._resumes, self._records, self._claims = way, resumes, records, claims
         self._idle, self._late = idle, late
         self._options = ELSEWHERE if elsewhere else OPTIONS
+        self._kind = SharedTransaction if left_out else _NothingHangs
         self._stages = 0
         self._tasks: dict[int, tuple[Process, Cluster]] = {}
         self._stragglers = 0
@@ -227,7 +241,7 @@ class SimulatedDriver:
         )
 
     def _transaction(self, cluster: Cluster, decide: Decide) -> SharedTransaction:
-        return SharedTransaction(self._options, cluster, decide, clock=self.process.clock)
+        return self._kind(self._options, cluster, decide, clock=self.process.clock)
 
     # -- the query
 
