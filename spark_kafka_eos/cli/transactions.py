@@ -149,6 +149,12 @@ def abort(
     fence_owner: Annotated[
         bool, typer.Option("--fence-owner", help="With ID: even if its owner may be alive. The owner is fenced.")
     ] = False,
+    commit: Annotated[
+        bool,
+        typer.Option(
+            "--commit", help="With --topic: commit what hangs there, because it was committed in other partitions."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     bootstrap_servers: BootstrapServers = None,
@@ -165,9 +171,11 @@ def abort(
     place = _place(transactional_id, topic, partition, start_offset)
     if fence_owner and transactional_id is None:
         raise typer.BadParameter("requires ID", param_hint="--fence-owner")
+    if commit and place is None:
+        raise typer.BadParameter("requires --topic", param_hint="--commit")
     with _cluster(bootstrap_servers, properties, answer_ms=_ABORT_MS) as cluster:
         target = (
-            _HangingPart(cluster, *place)
+            _HangingPart(cluster, *place, commit=commit)
             if place is not None
             else _Whole(cluster, transactional_id or "", fence_owner=fence_owner)
         )
@@ -188,9 +196,10 @@ def abort(
 class _HangingPart:
     """What hangs in one partition."""
 
-    def __init__(self, cluster: Cluster, partition: TopicPartition, start_offset: int) -> None:
+    def __init__(self, cluster: Cluster, partition: TopicPartition, start_offset: int, *, commit: bool) -> None:
         self.name = f"the transaction in {partition} from offset {start_offset}"
-        self._cluster, self._partition, self._start_offset = cluster, partition, start_offset
+        self.ended = "Committed" if commit else "Aborted"
+        self._cluster, self._partition, self._start_offset, self._commit = cluster, partition, start_offset, commit
         self._found: OpenPart | None = None
 
     def judge(self) -> AbortDecision:
@@ -203,6 +212,8 @@ class _HangingPart:
         if self._found is None:
             others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
             return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
+        if self._commit:
+            return abort_part(self._found)
         producer, facts = self._found.producer, self._found.facts
         name = "" if facts is None else facts.transactional_id
         committed = name and committed_in(self._cluster, name, producer.producer_id, producer.epoch)
@@ -212,13 +223,14 @@ class _HangingPart:
         part = self._known()
         producer = part.producer
         held = "" if not part.held_offsets else f" It holds back {part.held_offsets} offsets."
+        marker, seen = ("a commit", "then") if self._commit else ("an abort", "never")
         return (
-            f"Writes an abort marker to {part.partition}: producer {producer.producer_id}, epoch {producer.epoch}."
-            f"{held} Its records there are never seen by read_committed consumers."
+            f"Writes {marker} marker to {part.partition}: producer {producer.producer_id}, epoch {producer.epoch}."
+            f"{held} Its records there are {seen} seen by read_committed consumers."
         )
 
     def abort(self) -> None:
-        write_marker(self._cluster, self._known().producer, commit=False)
+        write_marker(self._cluster, self._known().producer, commit=self._commit)
 
     def _known(self) -> OpenPart:
         assert self._found is not None
@@ -230,6 +242,7 @@ class _Whole:
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, fence_owner: bool) -> None:
         self.name = f"transactional id {transactional_id!r}"
+        self.ended = "Aborted"
         self._cluster, self._id, self._fence_owner = cluster, transactional_id, fence_owner
         self._facts: TransactionFacts | None = None
 
@@ -282,9 +295,9 @@ def _report(target: _Target, decision: AbortDecision, *, done: bool, as_json: bo
         return
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if done:
-        console.print(f"Aborted {target.name}.")
+        console.print(f"{target.ended} {target.name}.")
     elif decision.abort:
-        console.print(f"Would be aborted, because {decision.reason}. {target.plan()}")
+        console.print(f"Would be {target.ended.lower()}, because {decision.reason}. {target.plan()}")
     else:
         console.print(f"Refused for {target.name}: {decision.reason}. Nothing was changed. {decision.action}".rstrip())
 

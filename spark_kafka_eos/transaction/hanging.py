@@ -146,8 +146,8 @@ def undecided(left: ProducerState, why: str) -> LedgerRefused:
         f"{_shown(left)} of this transactional.id, without the marker: {CAUSE}. {why}, so whether they were committed "
         "is not known, and another batch would decide it by chance",
         action=f"Look at these records with a read_uncommitted consumer. If they must not be seen, run: kafka-eos "
-        f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {left.start_offset}. Then "
-        "start the query again.",
+        f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {left.start_offset}. If "
+        "their batch was committed, add --commit. Then start the query again.",
     )
 
 

@@ -27,7 +27,6 @@ from spark_kafka_eos.protocol import describe, transactions
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, open_in
 from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction import shared
@@ -165,6 +164,13 @@ class Query:
         places = [TopicPartition(self.output, 0), TopicPartition(self.output, 1), self.records]
         return [tp for tp, remembered in producers(self.cluster, places).items() if open_in(remembered)]
 
+    def abort(self, tp, start_offset, *flags):
+        """`kafka-eos transactions abort` of what hangs there: exit code and output."""
+        place = ["--topic", tp.topic, "--partition", tp.partition, "--start-offset", start_offset]
+        given = map(str, ["abort", *place, *flags, "--yes", "--bootstrap-servers", self.kafka.bootstrap])
+        done = CliRunner().invoke(cli, [*given])
+        return done.exit_code, done.output
+
     def read(self):
         """The values of both partitions, as read_committed consumers see them."""
         await_stable(self.kafka.bootstrap, self.output)
@@ -193,10 +199,8 @@ def test_what_was_committed_is_not_lost_if_the_next_driver_dies(made, monkeypatc
     query = made()
     assert query.run_without_markers(monkeypatch, 0, query.lost) == "committed"
     assert query.open() == [query.lost], "the premise: these brokers leave the marker out"
-    place = ["--topic", query.output, "--partition", "0", "--start-offset", "0"]
-    refused = CliRunner().invoke(cli, ["abort", *place, "--yes", "--bootstrap-servers", query.kafka.bootstrap])
-    assert refused.exit_code == 1
-    assert "batch 0 of query query was committed in it" in refused.output
+    code, refused = query.abort(query.lost, 0)
+    assert (code, "batch 0 of query query was committed in it" in refused) == (1, True), refused
     query.dies_in(1)
     assert query.run(query.driver(), 1) == "committed"
     assert query.read() == [["0", "1"]] * 2
@@ -276,7 +280,8 @@ def test_without_the_markers_of_record_and_pointer_nothing_is_written(made, monk
         with pytest.raises(LedgerRefused, match="not known"):
             query.run(query.driver(), 1)
     (left,) = open_in(producers(query.cluster, [query.records])[query.records])
-    write_marker(query.cluster, left, commit=True)  # as somebody decides who has looked at the output
+    code, done = query.abort(query.records, left.start_offset, "--commit")  # by somebody who has looked at the output
+    assert (code, "Committed the transaction in" in done) == (0, True), done
     assert query.run(query.driver(), 1) == "skipped"
     assert query.run(query.driver(), 2) == "committed"
     assert query.read() == [["0", "1", "2"]] * 2
