@@ -19,6 +19,7 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
+from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
 from spark_kafka_eos.logs import logger
@@ -114,29 +115,24 @@ class LedgerKeeper:
             self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
         )
         self._position = record.position
-        self._entry = self._followed(self._value(record, committed), committed, self._as_owner)
-        self._under = self._transaction_of(record)
+        counting = self._counting(record, committed)
+        value = None if counting is None else counting.value
+        self._entry = entry = self._followed(value, committed, self._as_owner)
+        self._under = _UNKNOWN
+        if counting is not None and isinstance(entry, LedgerEntry) and self._is_in(value, {}, entry):
+            self._under = counting.producer_id, counting.epoch
         return record, self._entry, committed.get(self.topic.at)
 
-    def _value(self, read: LastRecord, committed: _Offsets) -> bytes | None:
-        """That of the last committed record. One without a marker is committed if its pointer is, in the same
-        transaction; it says more than the pointer.
+    def _counting(self, read: LastRecord, committed: _Offsets) -> LedgerRecord | None:
+        """The last committed record. One without a marker is committed if its pointer is, in the same transaction; it
+        says more than the pointer.
         """
         pointer = ledger.newest(None, committed, self.topic.at, self._signer)
         if read.found is not None and isinstance(pointer, LedgerEntry):
             for record in read.found.pending:
                 if self._is_in(record.value, {}, pointer):
-                    return record.value
-        return read.value
-
-    def _transaction_of(self, read: LastRecord) -> tuple[int, int]:
-        """Producer id and epoch of the record that has the entry. The pointer may be committed before its record is."""
-        if read.found is None or not isinstance(self._entry, LedgerEntry):
-            return _UNKNOWN
-        for record in (*read.found.pending, *read.found.committed):
-            if self._is_in(record.value, {}, self._entry):
-                return record.producer_id, record.epoch
-        return _UNKNOWN
+                    return record
+        return read.record
 
     def look(self) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open

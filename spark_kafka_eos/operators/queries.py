@@ -181,32 +181,34 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
     """
     if facts.state != "Ongoing":
         return None
-    try:
-        found = QueryReader(cluster, only=facts.transactional_id).read(lag=False, owners=False)
-    except KafkaEosError:
-        return None
-    for pending in (each.pending for each in found if each.transactional_id == facts.transactional_id):
-        if pending is None or not isinstance(pending.entry, LedgerEntry) or pending.entry.table is None:
-            continue
-        if (pending.record.producer_id, pending.record.epoch) == (facts.producer_id, facts.epoch):
-            return pending.entry
-    return None
+    of_it = (each.pending for each in _statuses(cluster, facts.transactional_id))
+    entry = _entry_of(of_it, facts.producer_id, facts.epoch)
+    return None if entry is None or entry.table is None else entry
 
 
 def committed_in(cluster: Cluster, transactional_id: str, producer_id: int, epoch: int) -> LedgerEntry | None:
     """The ledger entry of the last batch of this id, if it was committed in the transaction of this producer id and
     epoch. None also if the ledger topic cannot be read or found from here.
     """
+    return _entry_of((each.last for each in _statuses(cluster, transactional_id)), producer_id, epoch)
+
+
+def _statuses(cluster: Cluster, transactional_id: str) -> list[QueryStatus]:
+    """What the ledgers that can be found from here have of this id; nothing if they cannot be read."""
     try:
         found = QueryReader(cluster, only=transactional_id).read(lag=False, owners=False)
     except KafkaEosError:
-        return None
-    for each in found:
-        last = each.last
-        if each.transactional_id != transactional_id or last is None or not isinstance(last.entry, LedgerEntry):
+        return []
+    return [each for each in found if each.transactional_id == transactional_id]
+
+
+def _entry_of(recorded: Iterable[RecordedEntry | None], producer_id: int, epoch: int) -> LedgerEntry | None:
+    """The first entry that was written in the transaction of this producer id and epoch."""
+    for each in recorded:
+        if each is None or (each.record.producer_id, each.record.epoch) != (producer_id, epoch):
             continue
-        if (last.record.producer_id, last.record.epoch) == (producer_id, epoch):
-            return last.entry
+        if isinstance(each.entry, LedgerEntry):
+            return each.entry
     return None
 
 

@@ -41,8 +41,8 @@ _ENDED = "It is ended there now, too."
 
 
 class HangingTransactions:
-    """Those of one transactional.id. Raises AuthorizationFailed, BrokerError,
-    BrokerUnreachable; ProducerFenced if another producer has the id.
+    """Those of one transactional.id. Every method may raise BrokerError, BrokerUnreachable, and ProducerFenced if
+    another producer has the id.
     """
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
@@ -62,19 +62,17 @@ class HangingTransactions:
             return []
         try:
             return self._open_in(ids, asked)
-        except BrokerError as error:
-            if error.code == UNSUPPORTED_VERSION:
-                self._lacking = True
-                return []
-            if not isinstance(error, AuthorizationFailed):
-                raise
-            topics = {tp.topic for tp in asked}
+        except AuthorizationFailed as error:
+            topics = sorted({tp.topic for tp in asked})
             if len(topics) == 1:
                 _log.info("cannot see who has a transaction open: %s", error)
-                self._not_shown |= topics
-                return self.find(ids, asked)
-        each = ([tp for tp in asked if tp.topic == topic] for topic in sorted(topics))
-        return [left for theirs in each for left in self.find(ids, theirs)]
+                self._not_shown.add(topics[0])
+        except BrokerError as error:
+            if error.code != UNSUPPORTED_VERSION:
+                raise
+            self._lacking = True
+            return []
+        return [left for topic in topics for left in self.find(ids, [tp for tp in asked if tp.topic == topic])]
 
     def _await_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the last stable offset has reached what is now the end."""
