@@ -1,0 +1,138 @@
+"""What the pages and the public docstrings promise, and the tests that show it: a file for each page, `<page>.toml`.
+
+A promise is a statement about what the product does, refuses, keeps or guarantees in a situation. No promises are
+definitions, instructions, steps of a how-to, background about Kafka and Spark, and figures of performance, which have
+tests of their own.
+
+A test shows a promise if its set-up is a user's: nothing set that the page does not set; two clusters where the page
+says two, a real table where it says table; the failure where users have it, in their own code; and somebody else's
+program as the witness of what Kafka has.
+
+    [[promise]]
+    sentence = "…"           # as the page has it: see `plain` for what may differ
+    place = "name"           # in api.toml: the public name whose docstring has it, `TransactionalWriter.transaction`
+    tests = ["tests/spark/test_x.py::test_name"]
+
+`python -m tests.promises` counts them, `python -m tests.promises sink` lists the page's text that has no promise.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import spark_kafka_eos
+from tests.pages import ROOT
+
+FOLDER = Path(__file__).parent
+API = "api"
+
+# Pages that are generated, or whose every row is compared, and the test that does it.
+COVERED = {
+    "counterexamples": "tests/spec/test_weakened.py::test_the_page_has_every_counterexample",
+    "glossary": "tests/unit/documentation/test_glossary.py::test_the_terms_of_the_glossary_are_used",
+    "kip-98": "tests/requirements/test_mutants.py::test_without_what_the_row_requires_one_of_its_tests_fails",
+    "options": "tests/unit/options/test_options_page.py::test_the_page_is_made_from_the_table_of_options",
+    "tested": "tests/unit/ci/test_tested.py::test_the_page_shows_the_record",
+}
+
+
+class Promise(NamedTuple):
+    """A sentence of a page, or of the docstring of `place`, and the tests that show it."""
+
+    page: str
+    sentence: str
+    tests: list[str]
+    place: str = ""
+
+
+class TestFunction(NamedTuple):
+    """How a test function is marked."""
+
+    slow: bool
+    skipped: bool
+
+
+def pages() -> dict[str, Path]:
+    """The pages that make promises, by the names of their files here."""
+    files = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    return {path.stem.lower(): path for path in files if path.stem not in COVERED}
+
+
+def promises(page: str) -> list[Promise]:
+    """The promises of a page, from its file. KeyError or TypeError: an entry lacks something, or has too much."""
+    entries = tomllib.loads((FOLDER / f"{page}.toml").read_text()).get("promise", [])
+    return [Promise(page=page, **entry) for entry in entries]
+
+
+def plain(text: str) -> str:
+    """A text without the targets of its links and without line breaks."""
+    return " ".join(re.sub(r"(?<!!)\[([^]]*)\]\([^)]*\)", r"\1", text).split())
+
+
+def text_of(promise: Promise) -> str:
+    """Where the promise's sentence has to be: its page, or the docstring of its place."""
+    return docstring(promise.place) if promise.place else plain(pages()[promise.page].read_text())
+
+
+def docstring(place: str) -> str:
+    """The docstring of a public name or of what belongs to it. AttributeError: there is no such name."""
+    first, *rest = place.split(".")
+    if first not in spark_kafka_eos.__all__:
+        raise AttributeError(f"{first} is not public")
+    public = getattr(spark_kafka_eos, first)
+    if inspect.ismodule(public):  # once imported, a submodule of the same name takes the name's place in the package
+        public = getattr(public, first)
+    for name in rest:
+        public = getattr(public, name)
+    return plain(inspect.getdoc(public) or "")
+
+
+def rest_of(page: str) -> Iterator[str]:
+    """A page's paragraphs, or the public names' docstrings, without promises, code and headings."""
+    if page == API:
+        texts = [f"{name}: {docstring(name)}" for name in spark_kafka_eos.__all__]
+    else:
+        text = re.sub(r"^ *```.*?^ *```|^#.*?$", "", pages()[page].read_text(), flags=re.MULTILINE | re.DOTALL)
+        texts = [plain(paragraph) for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-|] ?)", text)]
+    listed = "|".join(re.escape(plain(promise.sentence)) for promise in promises(page)) or "(?!)"
+    without = (re.sub(listed, "…", paragraph) for paragraph in texts)
+    yield from (paragraph for paragraph in without if re.search(r"\w", paragraph))
+
+
+@cache
+def functions_of(file: Path) -> dict[str, TestFunction]:
+    """The test functions of a file by name. FileNotFoundError."""
+    tree = ast.parse(file.read_text())
+    marks = [
+        ast.unparse(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    ]
+    return {
+        node.name: TestFunction(
+            slow=_has("slow", marks + [ast.unparse(each) for each in node.decorator_list]),
+            skipped=_has("skip|skipif|xfail", [*marks, *map(ast.unparse, (*node.decorator_list, *node.body))]),
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def _has(marks: str, code: list[str]) -> bool:
+    """Whether code is marked so, as a whole: a mark of one of a test's parameters does not count."""
+    pattern = re.compile(rf"(?<!marks=)pytest\.(?:mark\.)?(?:{marks})\b")
+    return any(pattern.search(each) for each in code)
+
+
+def function(test: str) -> TestFunction | None:
+    """A test by its id, with or without parameters; None if there is none."""
+    path, _, name = test.partition("::")
+    file = ROOT / path
+    return functions_of(file).get(name.rpartition("::")[2].partition("[")[0]) if file.is_file() else None

@@ -1,0 +1,75 @@
+"""Each promise of a page is there, and has a test that runs; see tests/promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.pages import ROOT
+from tests.promises import API, COVERED, FOLDER, docstring, function, functions_of, pages, plain, promises, text_of
+
+MADE = [page for page in pages() if (FOLDER / f"{page}.toml").exists()]
+
+
+def test_every_page_has_a_file_of_promises_and_every_file_a_page():
+    assert {path.stem for path in FOLDER.glob("*.toml")} == pages().keys()
+
+
+@pytest.mark.parametrize("page", MADE)
+def test_a_promise_is_a_sentence_of_its_page_once(page):
+    listed = promises(page)
+    assert [promise.sentence for promise in listed if plain(promise.sentence) not in text_of(promise)] == []
+    assert [each for each, times in Counter((one.place, one.sentence) for one in listed).items() if times > 1] == []
+    assert [promise.sentence for promise in listed if bool(promise.place) != (page == API)] == []
+
+
+@pytest.mark.parametrize("page", MADE)
+def test_a_promise_has_a_test_that_exists_and_is_not_skipped(page):
+    listed = promises(page)
+    assert [promise.sentence for promise in listed if not promise.tests] == []
+    tests = {test for promise in listed for test in promise.tests}
+    assert [test for test in sorted(tests) if (found := function(test)) is None or found.skipped] == []
+
+
+def test_the_test_of_a_page_that_is_compared_as_a_whole_exists():
+    assert [test for test in COVERED.values() if function(test) is None] == []
+    assert [page for page in COVERED if not (ROOT / "docs" / f"{page}.md").is_file()] == []
+
+
+def test_a_sentence_may_have_other_links_and_line_breaks_and_nothing_else():
+    assert plain("It [waits](a.md#b)\n  for `x`.") == "It waits for `x`."
+    assert plain("It waits.") != plain("It does not wait.")
+
+
+def test_a_docstring_is_that_of_a_public_name_or_of_a_part_of_it():
+    assert docstring("cluster_id") and docstring("TransactionalWriter.transaction")
+    with pytest.raises(AttributeError, match="not public"):
+        docstring("lazy")
+
+
+@pytest.mark.parametrize(
+    ("code", "slow", "skipped"),
+    [
+        ("def test_a(): ...", False, False),
+        ("@{mark}.slow\ndef test_a(): ...", True, False),
+        ("pytestmark = [{mark}.spark, {mark}.slow]\ndef test_a(): ...", True, False),
+        ('@{mark}.parametrize("x", [pytest.param(1, marks={mark}.slow)])\ndef test_a(x): ...', False, False),
+        ("@{mark}.skip\ndef test_a(): ...", False, True),
+        ('@{mark}.skipif(True, reason="…")\ndef test_a(): ...', False, True),
+        ("@{mark}.xfail\ndef test_a(): ...", False, True),
+        ('def test_a():\n    pytest.skip("…")', False, True),
+    ],
+)
+def test_the_marks_of_a_test_are_read_from_its_file(tmp_path, code, slow, skipped):
+    file = tmp_path / "test_of_marks.py"
+    file.write_text(code.replace("{mark}", "pytest.mark"))  # else another test takes this file for a slow one
+    assert functions_of(file) == {"test_a": (slow, skipped)}
+
+
+def test_a_test_is_found_with_and_without_its_parameters_and_not_by_another_name():
+    here = "tests/unit/documentation/test_promises.py::"
+    assert function(f"{here}test_the_marks_of_a_test_are_read_from_its_file[x]") is not None
+    assert function(f"{here}test_the_test_of_a_page_that_is_compared_as_a_whole_exists") is not None
+    assert function(f"{here}test_the_marks") is None
+    assert function("tests/unit/documentation/test_that_is_not_there.py::test_a") is None
