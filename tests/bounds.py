@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2
 from spark_kafka_eos.auth import authentication, oauth
 from spark_kafka_eos.auth.authentication import sasl_exchange
 from spark_kafka_eos.dead_letters import causes
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of, letter_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of
 from spark_kafka_eos.errors import AuthenticationFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.observe import metrics
@@ -31,6 +31,7 @@ from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.testing.registry import RegistryServer
+from tests.letters import headers_of
 
 
 class Bound(NamedTuple):

@@ -21,7 +21,8 @@ from lab.commands.lost_checkpoints import lost_checkpoints
 from lab.commands.simulate import simulate
 from lab.commands.soak import soak
 from lab.replay import LIBRDKAFKA, Outcome, replay
-from spark_kafka_eos.cli.errors import FAILED, usage
+from spark_kafka_eos.cli.errors import FAILED
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Passed, Proxy
@@ -69,8 +70,10 @@ def proxy(
 
     For example: --rule EndTxn:1:drop-response --rule 'Produce@driver*:2-:error=NOT_LEADER_OR_FOLLOWER'
     """
-    with usage("--rule"):
+    try:
         rules = [parse_rule(text) for text in rule or []]
+    except ToolFailed as error:
+        raise typer.BadParameter(str(error), param_hint="--rule") from None
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     started = time.monotonic()
 

@@ -19,7 +19,6 @@ from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel
 from spark_kafka_eos.dead_letters import causes
 from spark_kafka_eos.errors import CorruptRecordBatch, StagingLost, TransactionAborted
-from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol import recorder
@@ -27,10 +26,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.wire.record_batch import stamp
 
-_log = logger(__name__)
-
 _NO_SEQUENCE = -1
-_KEPT_BY_TASK = 25  # requests in its report, the first ones, and as many of the last ones
 WRITTEN_AGAIN = "The whole batch is written again under a new producer epoch."
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,15 +34,6 @@ def show(error: KafkaEosError) -> None:
 def exit_code(error: KafkaEosError) -> int:
     """`USAGE` for a wrong option, else `NOT_CHECKED`."""
     return USAGE if isinstance(error, ConfigurationError) else NOT_CHECKED
-
-
-@contextmanager
-def usage(flag: str) -> Iterator[None]:
-    """What fails in this context is the value of `flag`: raises typer.BadParameter instead of ToolFailed."""
-    try:
-        yield
-    except ToolFailed as error:
-        raise typer.BadParameter(str(error), param_hint=flag) from None
 
 
 class Commands(TyperGroup):

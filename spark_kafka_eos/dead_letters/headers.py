@@ -72,15 +72,9 @@ _FIRST = _FIELDS["cause"]
 LETTERS = pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in _FIELDS])
 
 
-def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
-    """The headers that a dead letter has after the record's own. A long cause or message is cut."""
-    row = pa.RecordBatch.from_pydict({field: [getattr(letter, field)] for field in _FIELDS}, schema=LETTERS)
-    return [(name, value.as_py()) for name, _, values in header_columns(row) for value in values]
-
-
 def header_columns(letters: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64], pa.BinaryArray]]:
-    """`headers_of` for many letters at once, rows of `LETTERS`: each header's name, the numbers of the rows that have
-    it, and its values in them.
+    """The headers that dead letters, rows of `LETTERS`, have after their records' own: each header's name, the numbers
+    of the rows that have it, and its values in them. A long cause or message is cut.
     """
     for field, name in _FIELDS.items():
         column = letters.column(field)
@@ -101,7 +95,7 @@ def _each(column: pa.StringArray, change: Callable[[str], str]) -> pa.StringArra
 
 
 def letter_of(headers: Iterable[Header]) -> DeadLetter | None:
-    """The inverse of `headers_of`, for all of a record's headers. None if the record is no dead letter.
+    """The inverse of `header_columns`, for all of a record's headers. None if the record is no dead letter.
 
     A record that became a dead letter twice has these headers twice: the last ones count. Text in place of a number
     counts as unknown, because anybody may write into a topic.

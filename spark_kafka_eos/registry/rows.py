@@ -116,13 +116,6 @@ def _more(rows: Rows, byte: NDArray[np.uint8], most_bytes: int) -> NDArray[np.ui
     return value
 
 
-def uvarints(rows: Rows) -> NDArray[np.uint64]:
-    """An unsigned varint of each row, of ten bytes at most."""
-    byte = rows.data.take(rows.at, mode="clip")
-    rows.at += 1
-    return _more(rows, byte, 10)
-
-
 def within(rows: Rows, length: Int64s) -> Int64s:
     """`length`, where as many bytes are left; elsewhere the row is noted, and it is 0."""
     wrong = (length < 0) | (length > rows.end - rows.at)

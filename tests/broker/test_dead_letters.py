@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.replay import send as replay
 from spark_kafka_eos.replay.plan import MOST, REPLAYS
 from spark_kafka_eos.testing.driver import Kill
 from tests import held
+from tests.letters import headers_of
 from tests.producing import produce, transact
 from tests.reading import read_committed
 from tests.terminal import KAFKA_EOS

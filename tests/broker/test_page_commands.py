@@ -23,7 +23,7 @@ import pytest
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.observe import trace_file
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.trace import Phase, Request, Trace
@@ -32,6 +32,7 @@ from spark_kafka_eos.testing.java import java
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.kafka_tools import TOOLS
+from tests.letters import headers_of
 from tests.pages import PAGES, ROOT, Block, blocks
 from tests.producing import produce
 from tests.reading import await_stable

@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.ledger.entry import source_mark
 from spark_kafka_eos.observe import trace_file
 from spark_kafka_eos.protocol.cluster import Cluster
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.hostile import EVIL, is_harmless
+from tests.letters import headers_of
 from tests.producing import produce, transact
 from tests.unit.cli.test_trace import report, request
 

@@ -15,7 +15,7 @@ from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.dead_letters.signature import MAC, signature
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
@@ -27,6 +27,7 @@ from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.replay.plan import MOST_STREAMS
 from spark_kafka_eos.wire.encode import encode
+from tests.letters import headers_of
 from tests.producing import produce
 from tests.reading import read_committed
 

@@ -10,8 +10,9 @@ import itertools
 import pytest
 
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from tests.broker.conftest import expire
+from tests.letters import headers_of
 from tests.producing import produce
 from tests.reading import read_committed
 from tests.releases import OLDER, Release, word

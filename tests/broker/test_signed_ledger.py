@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import LedgerRefused, ToolFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
@@ -26,6 +26,7 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.verify import verify
 from tests.batches import BY_DRIVER, reads
+from tests.letters import headers_of
 from tests.producing import produce
 
 pytestmark = pytest.mark.broker

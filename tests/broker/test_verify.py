@@ -26,7 +26,7 @@ from spark_kafka_eos.appending.barrier import AppendReport, Commit
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
 from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.ledger import entry as ledger
@@ -51,6 +51,7 @@ from spark_kafka_eos.verify.history import to_line
 from spark_kafka_eos.verify.verification import verify
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
+from tests.letters import headers_of
 from tests.producing import produce, transact
 
 pytestmark = pytest.mark.broker

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.dead_letters.causes import LONGEST_MESSAGE, MOST_CAUSES, Cause, check_limit, counted
-from spark_kafka_eos.dead_letters.headers import PREFIX, DeadLetter, headers_of, letter_of, own_headers
+from spark_kafka_eos.dead_letters.headers import PREFIX, DeadLetter, letter_of, own_headers
 from spark_kafka_eos.errors import TooManyDeadLetters
 from spark_kafka_eos.options.values import Limit
+from tests.letters import headers_of
 
 WHOLE = DeadLetter(
     cause=Cause.UNKNOWN_SCHEMA,

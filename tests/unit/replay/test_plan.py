@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.replay.plan import MOST, REPLAYS, batches, destination, partition_of, replayed_headers, replays_of
+from tests.letters import headers_of
 
 READ = DeadLetter(cause="undecodable", topic="orders", partition=3, offset=7)
 WRITTEN = DeadLetter(cause="too-large", topic="orders", partition=3, offset=7, output_topic="clean")

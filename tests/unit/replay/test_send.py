@@ -7,7 +7,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.dead_letters.headers import DeadLetter, headers_of
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
@@ -18,6 +18,7 @@ from spark_kafka_eos.replay.stored import StoredLetter
 from spark_kafka_eos.wire.decode import decode
 from spark_kafka_eos.wire.encode import encode
 from spark_kafka_eos.wire.record_batch import scan
+from tests.letters import headers_of
 from tests.model_kafka import KafkaModel
 
 DEAD = TopicPartition("dead", 0)
