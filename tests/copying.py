@@ -124,10 +124,10 @@ class Copy:
         expected: dict[TopicPartition, int] = {}
         for block in blocks:
             expected[block.partition] = expected.get(block.partition, 0) + block.records
-        verdict = barrier.decide(stage.reports, {0: stage.attempts}, expected)
-        if isinstance(verdict, barrier.Redo):
-            raise TransactionAborted(verdict.reason)
-        return Appended(partitions=len(expected), records=verdict.records, bytes=0, topics=topics_of(expected))
+        if reason := barrier.obstacle(stage.reports, {0: stage.attempts}, expected):
+            raise TransactionAborted(reason)
+        records = sum(expected.values())
+        return Appended(partitions=len(expected), records=records, bytes=0, topics=topics_of(expected))
 
     def append(self, identity: ProducerIdentity, slot: int, blocks: Sequence[Block], attempt: int = 0) -> AppendReport:
         """One append task."""

@@ -127,20 +127,19 @@ def judge(
     for error in sorted(errors, key=lambda error: isinstance(error, TransactionAborted)):
         raise error  # an error that no retry can fix comes first
     expected = total(report.encoded for report in reports)
-    match barrier.decide(reports, attempts({report.stage_id for report in reports}), expected):
-        case barrier.Redo(reason=reason):
-            raise TransactionAborted(reason, action=WRITTEN_AGAIN)
-        case barrier.Commit(records=records):
-            dead = causes.counted(report.dead_letters for report in reports)
-            causes.check_limit(dead, records, max_dead_letters)
-            return Appended(
-                partitions=len(expected),
-                records=records,
-                bytes=sum(report.bytes for report in reports),
-                topics=topics_of(expected),
-                dead_letters=dead,
-                milliseconds={
-                    step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)
-                    for step in ("encode", "append")
-                },
-            )
+    if reason := barrier.obstacle(reports, attempts({report.stage_id for report in reports}), expected):
+        raise TransactionAborted(reason, action=WRITTEN_AGAIN)
+    records = sum(expected.values())
+    dead = causes.counted(report.dead_letters for report in reports)
+    causes.check_limit(dead, records, max_dead_letters)
+    return Appended(
+        partitions=len(expected),
+        records=records,
+        bytes=sum(report.bytes for report in reports),
+        topics=topics_of(expected),
+        dead_letters=dead,
+        milliseconds={
+            step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)
+            for step in ("encode", "append")
+        },
+    )

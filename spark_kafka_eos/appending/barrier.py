@@ -54,25 +54,12 @@ class StageAttempts:
     num_tasks: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """Every record was appended exactly once."""
+def obstacle(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts], expected: Counts) -> str | None:
+    """Why the transaction must be aborted and the whole batch written again under a new epoch; None to commit it.
 
-    records: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redo:
-    """The transaction must be aborted and the whole batch written again under a new epoch."""
-
-    reason: str
-
-
-def decide(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts], expected: Counts) -> Commit | Redo:
-    """Whether to commit. `stages` are all append stages of this transaction, by id; `expected` are the encoded
-    records.
+    `stages` are all append stages of this transaction, by id; `expected` are the encoded records.
     """
-    reason = (
+    return (
         _unknown_stage(reports, stages)
         or _stage_that_ran_again(stages)
         or _task_that_ran_again(reports)
@@ -81,7 +68,6 @@ def decide(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts],
         or _unacknowledged(reports)
         or _wrong_counts(reports, expected)
     )
-    return Redo(reason=reason) if reason else Commit(records=sum(expected.values()))
 
 
 def _unknown_stage(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts]) -> str | None:

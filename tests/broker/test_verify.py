@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.appending import blocks as eos_blocks
-from spark_kafka_eos.appending.barrier import AppendReport, Commit
+from spark_kafka_eos.appending.barrier import AppendReport
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
@@ -308,7 +308,7 @@ def the_ledger_is_deleted(world, patch):
 
 
 def no_barrier(patch):
-    patch.setattr(barrier, "decide", lambda reports, stages, expected: Commit(records=sum(expected.values())))
+    patch.setattr(barrier, "obstacle", lambda reports, stages, expected: None)
 
 
 def stage_attempts_not_looked_at(patch):
