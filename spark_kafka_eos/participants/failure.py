@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_kafka_eos.errors import KafkaEosError, TableFailed
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, TableFailed
 from spark_kafka_eos.participants.participant import Conflict
 
 
 @contextmanager
 def naming_the_table(what: str) -> Iterator[None]:
-    """Raise TableFailed for an error of the participant that is not a Conflict; `what` it could not do."""
+    """Raise TableFailed for an error of the participant; `what` it could not do. A Conflict, and an error that says
+    itself what to do about the table, stay as they are.
+    """
     try:
         yield
-    except Conflict:
+    except (Conflict, ConfigurationError, TableFailed):
         raise
     except Exception as error:
         raise TableFailed(

@@ -8,12 +8,13 @@ import secrets
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.participants.participant import Conflict, Held
 from spark_kafka_eos.participants.sql import SqlTable
 
@@ -132,6 +133,30 @@ def test_a_fence_that_waits_for_a_commit_conflicts_once_that_is_done(server, tab
         other.commit()
         assert fence.result(timeout=60) is False
     assert table.held() == Held(version=2, token="second")
+
+
+def test_a_connection_with_autocommit_is_refused_and_leaves_nothing(server, table):
+    automatic = SqlTable(
+        lambda: psycopg.connect(server, autocommit=True), insert="INSERT INTO sales VALUES (%s)", key="sales", mark="%s"
+    )
+    for step in (automatic.create, lambda: automatic.commit([("first",)], "first", after=0)):
+        with pytest.raises(ConfigurationError, match=r"is still there after rollback\(\)"):
+            step()
+    assert asked(server, "SELECT (SELECT count(*) FROM sales) + (SELECT count(*) FROM kafka_eos)") == 0
+
+
+def goes_on_after_an_error(cursor, rows):
+    for (number,) in rows:
+        with suppress(psycopg.DataError):
+            cursor.execute("INSERT INTO sales VALUES (1 / %s)", (number,))
+
+
+def test_a_transaction_that_the_server_would_only_roll_back_is_never_taken_for_committed(server, table):
+    table = SqlTable(lambda: psycopg.connect(server), insert=goes_on_after_an_error, key="sales", mark="%s")
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        table.commit([(1,), (0,)], "first", after=0)
+    assert table.held() == Held()
+    assert asked(server, "SELECT count(*) FROM sales") == 0
 
 
 def test_a_commit_that_finds_the_disk_full_has_changed_nothing_and_succeeds_once_there_is_room(tmp_path_factory):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
+from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.participants.participant import Conflict, Held, Participant
-from spark_kafka_eos.participants.sql import SqlTable
+from spark_kafka_eos.participants.sql import CREATE, SqlTable
 
 
 @pytest.fixture
@@ -107,3 +112,114 @@ def test_several_tables_of_a_database_are_one_participant(path: Path) -> None:
     database = sqlite3.connect(path)
     assert [*database.execute("SELECT * FROM items")] == [(1, "a"), (1, "b"), (2, "c")]
     database.close()
+
+
+def duckdb_at(path: Path) -> Callable[[], duckdb.DuckDBPyConnection]:
+    database = duckdb.connect(path)
+    database.execute(CREATE)
+    database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+    database.close()
+    return lambda: duckdb.connect(path)
+
+
+def without_transactions(driver: str, path: Path) -> tuple[Callable[[], Any], str]:
+    """How to connect to a database that has both tables, and what is said of its driver."""
+    table_at(path)
+    match driver:
+        case "DuckDB":
+            return duckdb_at(path.with_name("orders.duckdb")), "rollback() raised TransactionException"
+        case "autocommit":
+            return lambda: sqlite3.connect(path, isolation_level=None), "is still there after rollback()"
+        case "no rowcount":
+            return lambda: sqlite3.connect(path, factory=NoRowcount), "its rowcount is -1 after one row was written"
+    raise AssertionError(driver)
+
+
+class NoRowcount(sqlite3.Connection):
+    def cursor(self, *_: object) -> Any:
+        class Cursor(sqlite3.Cursor):
+            rowcount = -1  # which PEP 249 allows
+
+        return super().cursor(Cursor)
+
+
+@pytest.mark.parametrize("driver", ["DuckDB", "autocommit", "no rowcount"])
+def test_a_connection_that_could_tear_a_batch_is_refused_before_anything_is_written(driver: str, path: Path) -> None:
+    connect, why = without_transactions(driver, path)
+    table = SqlTable(connect, insert="INSERT INTO orders VALUES (?)", key="orders")
+    for step in (table.create, lambda: table.commit([(1,)], "first", after=0)):
+        with pytest.raises(ConfigurationError, match=re.escape(why)):
+            step()
+    with closing(connect()) as database:
+        counts = "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM kafka_eos)"
+        assert database.execute(counts).fetchone() == (0, 0)
+
+
+def test_a_driver_that_has_changed_since_the_table_was_created_is_refused(path: Path) -> None:
+    table_at(path).commit([(1,)], "first", after=0)
+    later = SqlTable(
+        lambda: sqlite3.connect(path, isolation_level=None), insert="INSERT INTO orders VALUES (?)", key="orders"
+    )
+    with pytest.raises(ConfigurationError):
+        later.commit(None, "first", after=1)
+    assert later.held() == Held(version=1, token="first")
+
+
+def commits_after_the_first(cursor: sqlite3.Cursor, rows: Iterable[tuple[int]]) -> None:
+    for row in rows:
+        cursor.execute("INSERT INTO orders VALUES (?)", row)
+        cursor.executescript("CREATE TABLE IF NOT EXISTS other (number INTEGER)")  # commits, as the driver documents
+
+
+def test_a_batch_of_which_a_part_was_committed_is_never_taken_for_the_whole(path: Path) -> None:
+    table = SqlTable(lambda: sqlite3.connect(path), insert=commits_after_the_first, key="orders")
+    table.create()
+    table_at(path).commit([(2,)], "first", after=0)
+    with pytest.raises(sqlite3.IntegrityError):
+        table.commit([(1,), (2,)], "second", after=1)
+    for process in (table, table_at(path)):
+        with pytest.raises(TableFailed, match="was committed before all of its rows were written") as raised:
+            process.held()
+        assert raised.value.committed == "unknown"
+    (statement,) = re.findall("UPDATE kafka_eos SET token = NULL WHERE name = 'orders'", raised.value.action)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+    assert table.held() == Held(version=2, token=None)
+
+
+def goes_on_after_a_rollback(cursor: sqlite3.Cursor, rows: Iterable[tuple[int]]) -> None:
+    for row in rows:
+        with suppress(sqlite3.IntegrityError):
+            cursor.execute("INSERT OR ROLLBACK INTO orders VALUES (?)", row)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_rows_after_a_rollback_that_insert_does_not_raise_are_not_committed_without_the_others(
+    path: Path, before: int
+) -> None:
+    created = table_at(path)
+    if before:
+        created.commit(None, "first", after=0)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO orders VALUES (2)")
+    table = SqlTable(lambda: sqlite3.connect(path), insert=goes_on_after_a_rollback, key="orders")
+    held = table.held()
+    with pytest.raises(TableFailed, match="has rolled back the transaction"):
+        table.commit([(1,), (2,), (3,)], "second", after=before)
+    assert (table.held(), numbers(path)) == (held, [2])
+
+
+class NoRollback(sqlite3.Connection):
+    def rollback(self) -> None:
+        raise sqlite3.OperationalError("the connection is lost")
+
+
+def test_a_rollback_that_fails_is_said_and_never_called_a_conflict(path: Path) -> None:
+    table = table_at(path)
+    table.commit(None, "first", after=0)
+    table._connect = lambda: sqlite3.connect(path, factory=NoRollback)
+    with pytest.raises(TableFailed, match=r"rollback\(\) raised OperationalError: the connection is lost") as raised:
+        table.commit([(1,)], "late", after=0)
+    assert raised.value.committed == "unknown"
+    assert isinstance(raised.value.__cause__, Conflict)
+    assert (table.held(), numbers(path)) == (Held(version=1, token="first"), [])
