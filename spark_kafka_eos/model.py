@@ -76,29 +76,38 @@ class Origin:
     (KIP-78).
 
     `leader_epochs` has the epoch of each partition's leader when the offsets were planned (KIP-320): a log that was
-    truncated since has other records at them.
+    truncated since has other records at them. `finds_pattern` is False if subscribePattern may have been compared with
+    whole names of topics when they were planned, as earlier releases did.
     """
 
     cluster: str
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    finds_pattern: bool = False
 
 
 def origin_to_json(origin: Origin) -> dict[str, object]:
-    """`{"cluster": id, "topics": {topic: id}, "epochs": {topic: epoch or {epoch: partitions}}}`, sorted."""
+    """`{"cluster": id, "topics": {topic: id}, "epochs": {topic: epoch or {epoch: partitions}}}`, sorted; and
+    `"pattern": "find"`.
+    """
+    pattern: dict[str, object] = {"pattern": "find"} if origin.finds_pattern else {}
     return {
         "cluster": origin.cluster,
         "topics": {name: str(topic_id) for name, topic_id in sorted(origin.topic_ids.items())},
         "epochs": _epochs_to_json(origin.leader_epochs),
-    }
+    } | pattern
 
 
 def origin_from_json(value: object) -> Origin:
     """Inverse of `origin_to_json`. Raises ValueError for any other form."""
     match value:
-        case {"cluster": str(cluster), "topics": dict(topics), "epochs": dict(epochs)}:
-            ids = {str(name): uuid.UUID(str(topic_id)) for name, topic_id in topics.items()}
-            return Origin(cluster=cluster, topic_ids=ids, leader_epochs=_epochs_from_json(epochs))
+        case {"cluster": str(cluster), "topics": dict(topics), "epochs": dict(epochs), **more}:
+            return Origin(
+                cluster=cluster,
+                topic_ids={str(name): uuid.UUID(str(topic_id)) for name, topic_id in topics.items()},
+                leader_epochs=_epochs_from_json(epochs),
+                finds_pattern=more.get("pattern") == "find",
+            )
     raise ValueError(f"expected a cluster, topics and epochs, got {value!r}")
 
 

@@ -108,6 +108,7 @@ def _merged(sink: SinkLedger, sources: Iterable[SourceProgress]) -> SourceProgre
     offsets: dict[TopicPartition, int] = {}
     topic_ids: dict[str, uuid.UUID] = {}
     epochs: dict[TopicPartition, int] = {}
+    finds_pattern = True
     for source in sources:
         for tp, offset in source.offsets.items():
             if offsets.setdefault(tp, offset) != offset:
@@ -115,7 +116,8 @@ def _merged(sink: SinkLedger, sources: Iterable[SourceProgress]) -> SourceProgre
         if source.origin is not None:
             topic_ids |= source.origin.topic_ids
             epochs |= source.origin.leader_epochs
-    origin = Origin(cluster="", topic_ids=topic_ids, leader_epochs=epochs)
+        finds_pattern = finds_pattern and source.origin is not None and source.origin.finds_pattern
+    origin = Origin(cluster="", topic_ids=topic_ids, leader_epochs=epochs, finds_pattern=finds_pattern)
     return SourceProgress(cluster="", offsets=offsets, origin=origin)
 
 

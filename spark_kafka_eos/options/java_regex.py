@@ -1,8 +1,8 @@
 """Translates a regular expression from Java's syntax (`java.util.regex.Pattern`, Java 17) to Python's.
 
-The translation matches the same topic names, as whole names. A name consists of ASCII letters, digits, `.`, `_` and
-`-`. So a character class is translated to the characters of names that are in it: Java's unions, intersections and
-properties need no counterpart, and Unicode and line terminators make no difference.
+The translation is found in the same topic names, and matches the same whole names. A name consists of ASCII letters,
+digits, `.`, `_` and `-`. So a character class is translated to the characters of names that are in it: Java's unions,
+intersections and properties need no counterpart, and Unicode and line terminators make no difference.
 
 A construct without an exact counterpart is refused by name: it must not match other topics than in Java.
 """
@@ -69,7 +69,9 @@ _AND = "contains && with an operand that is empty, contains & or mixes a class w
 
 
 def to_python(pattern: str) -> str:
-    """The pattern for `re.fullmatch`. Raises ValueError, which names the construct that cannot be translated."""
+    """The pattern for `re.search` and `re.fullmatch`. Raises ValueError, which names the construct that cannot be
+    translated.
+    """
     translated = _Translation(_QUOTED.sub(_unquoted, pattern)).whole()
     try:
         re.compile(translated)

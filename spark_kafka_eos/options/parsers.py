@@ -155,7 +155,7 @@ def cluster_ids(value: str) -> tuple[str, ...]:
 
 
 def pattern(value: str) -> str:
-    """A regular expression for whole topic names in Java's syntax, translated to Python's."""
+    """A regular expression for topic names in Java's syntax, translated to Python's."""
     from spark_kafka_eos.options.java_regex import to_python  # most sources name their topics
 
     try:

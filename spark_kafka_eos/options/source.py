@@ -44,7 +44,7 @@ class SinkLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Exactly one of `subscribe`, `subscribe_pattern` (Python's syntax, full match) and `assign` is set.
+    """Exactly one of `subscribe`, `subscribe_pattern` (Python's syntax) and `assign` is set.
 
     Explicit offsets may be -2 (earliest) or -1 (latest). `starting_offsets_strategy` is for partitions that explicit
     `starting_offsets` do not list. `sink` names the ledger that `committed` starts from instead of the group.
@@ -97,5 +97,15 @@ class SourceOptions:
     def selects(self, partition: TopicPartition) -> bool:
         """Whether the query reads this partition, if it exists."""
         if self.subscribe_pattern is not None:
-            return re.fullmatch(self.subscribe_pattern, partition.topic) is not None
+            return self.finds_pattern(partition.topic)
         return partition in self.assign or partition.topic in self.subscribe
+
+    def finds_pattern(self, topic: str) -> bool:
+        """Whether `subscribe_pattern` occurs anywhere in the topic's name, as in the built-in source."""
+        return self.subscribe_pattern is not None and re.search(self.subscribe_pattern, topic) is not None
+
+    def finds_pattern_in_a_part(self, topic: str) -> bool:
+        """Whether it occurs in the name, but is not the whole name: what earlier releases did not select."""
+        if self.subscribe_pattern is None:
+            return False
+        return self.finds_pattern(topic) and re.fullmatch(self.subscribe_pattern, topic) is None

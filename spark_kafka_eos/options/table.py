@@ -71,7 +71,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("subscribe", SOURCE, p.topics,
            "Comma-separated list of topics to read. Set one of subscribe, subscribePattern, assign."),
     Option("subscribePattern", SOURCE, p.pattern,
-           "Java regular expression for the topics to read; it must match the whole name."),
+           "Java regular expression for the topics to read: those in whose name it is found. `^orders$` is one topic; "
+           "`orders` also finds `orders-old`."),
     Option("assign", SOURCE, p.assign,
            'Partitions to read: `{"orders": [0, 1]}`.'),
     Option("startingOffsets", SOURCE, p.starting_offsets,

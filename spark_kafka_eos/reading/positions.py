@@ -21,7 +21,6 @@ Not obvious:
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -88,6 +87,7 @@ class Positions:
         self._stream_end = StreamEnd(options.ending_offsets, self._at_times)
         self._committed_origin: Origin | None = None  # of a first start that the sink's ledger gives
         self._seen: dict[TopicPartition, int] = {}
+        self._compared = False  # the topics that subscribePattern selects now with those of the checkpoint
         self._pins = False
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
@@ -272,8 +272,10 @@ class Positions:
             return self._recorded(with_start(end, begin), end)
         self._same.recognize(start)
         self._stream_end.goes_on_from(start)
-        begin = offsets_from_json(start)
-        end = self._end(begin, origin_of(start), limited=limited)
+        begin, origin = offsets_from_json(start), origin_of(start)
+        self._known |= begin.keys()
+        self._compare_topics({tp.topic for tp in begin}, origin)
+        end = self._end(begin, origin, limited=limited)
         if end == begin and self._stream_end.is_recorded(end):
             return start
         return self._recorded(offsets_to_json(end), end)
@@ -426,6 +428,8 @@ class Positions:
 
             progress = committed_progress(self._options.sink, self._cluster.cluster_id())
             self._committed_origin = progress.origin
+            if progress.offsets:
+                self._compare_topics({tp.topic for tp in progress.offsets}, progress.origin)
             return {tp: progress.offsets.get(tp) for tp in partitions}
         from spark_kafka_eos.protocol.groups import GroupCoordinator
 
@@ -504,7 +508,28 @@ class Positions:
             return list(options.subscribe) or list(dict.fromkeys(tp.topic for tp in options.assign))
         # A broker that leaves out a topic may be outdated, so those that were read before are looked up as well.
         names = {*self._cluster.topic_names(), *(tp.topic for tp in self._known - self._gone)}
-        return sorted(name for name in names if re.fullmatch(options.subscribe_pattern, name))
+        return sorted(filter(options.finds_pattern, names))
+
+    def _compare_topics(self, read_before: AbstractSet[str], origin: Origin | None) -> None:
+        """Raise ConfigurationError if subscribePattern finds topics that whoever planned the offsets of `read_before`,
+        with this origin, may have left out: earlier releases compared it with whole names.
+        """
+        compared, self._compared = self._compared, True
+        partial = self._options.finds_pattern_in_a_part
+        if compared or self._options.subscribe_pattern is None:
+            return
+        if (origin is not None and origin.finds_pattern) or any(map(partial, read_before)):
+            return
+        added = {tp.topic for tp in self._look()} - read_before
+        if doubtful := sorted(filter(partial, added)):
+            raise ConfigurationError(
+                "subscribePattern",
+                f"is found in {', '.join(doubtful)}, which the query has not read so far. Earlier releases compared it "
+                "with whole names and left such topics out; this one finds it anywhere in a name, as the built-in "
+                "source does. Nothing was read",
+                action="To go on without these topics, set ^(?:pattern)$. To read them too, from their beginning, set "
+                ".*(?:pattern).*, with the pattern as it was.",
+            )
 
     def _existing(self, topics: Collection[str], *, elsewhere: bool = False) -> Collection[str]:
         """Look up `topics`, and return those that exist. Raises UnknownTopic if one is missing that was not read

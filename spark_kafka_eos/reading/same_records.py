@@ -72,6 +72,7 @@ class SameRecords:
             cluster=self._cluster.cluster_id(),
             topic_ids={name: self._ids[name] for name in topics if name in self._ids},
             leader_epochs=self._cluster.leader_epochs(partitions),
+            finds_pattern=True,
         )
 
     # -- now

@@ -1,13 +1,18 @@
-"""Patterns that the source takes match the same topic names as in Java: the JVM's own answers, for random patterns."""
+"""Patterns that the source takes find the same topics as in Spark's own connector, and match the same names as in Java:
+their own answers, for random patterns.
+"""
 
+import itertools
 import random
 import re
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from spark_kafka_eos.options.java_regex import to_python
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 NAMES = [
     "a",
@@ -19,7 +24,7 @@ NAMES = [
     "aab",
     "a.b",
     "a-b",
-    "a_b",
+    "b_a",
     "abc",
     "0",
     "1",
@@ -73,10 +78,52 @@ def translated(patterns):
             continue  # refused: test_java_regex.py has these
 
 
-def test_a_pattern_matches_what_it_matches_in_java(spark):
+@pytest.fixture(scope="module")
+def taken():
+    """Random patterns that are not refused, with their translation."""
     rng = random.Random(20261123)
     taken = dict(translated(alternatives(rng) for _ in range(2_000)))
     assert len(taken) > 800
+    return taken
+
+
+@pytest.fixture(scope="module")
+def topics(bootstrap):
+    """One topic for each of NAMES, for as long as this module runs."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for created in admin.create_topics([NewTopic(name, 1, 1) for name in NAMES]).values():
+        created.result(30)
+    yield
+    for deleted in admin.delete_topics(NAMES).values():
+        deleted.result(30)
+
+
+def test_a_pattern_is_found_in_the_topics_in_which_sparks_connector_finds_it(spark, bootstrap, topics, taken):
+    java = spark._jvm.java
+    loader = java.lang.Thread.currentThread().getContextClassLoader()
+
+    def array(kind, item):
+        made = spark.sparkContext._gateway.new_array(kind, 1)
+        made[0] = item
+        return made
+
+    properties = java.util.Properties()
+    properties.put("bootstrap.servers", bootstrap)
+    clients = loader.loadClass("org.apache.kafka.clients.admin.Admin")
+    create = clients.getMethod("create", array(java.lang.Class, properties.getClass()))
+    admin = create.invoke(None, array(java.lang.Object, properties))
+    [strategy] = loader.loadClass("org.apache.spark.sql.kafka010.SubscribePatternStrategy").getConstructors()
+    try:
+        for pattern, python in itertools.islice(taken.items(), 200):
+            selected = strategy.newInstance(array(java.lang.Object, pattern))
+            partitions = selected.assignedTopicPartitions(admin).mkString(" ").split()
+            found = {name for name in NAMES if f"{name}-0" in partitions}
+            assert {name for name in NAMES if re.search(python, name)} == found, pattern
+    finally:
+        admin.close()
+
+
+def test_a_pattern_matches_what_it_matches_in_java(spark, taken):
     for pattern, python in taken.items():
         java = spark._jvm.java.util.regex.Pattern.compile(pattern)
         assert [bool(re.fullmatch(python, name)) for name in NAMES] == [java.matcher(n).matches() for n in NAMES], (

@@ -223,9 +223,44 @@ def test_a_new_topic_that_matches_is_read_from_its_beginning(open_positions):
     assert source.batch(start, source.latest(start, limited=False)) != []
 
 
-def test_a_pattern_matches_whole_names(open_positions):
-    source = open_positions(Brokers(t=[(0, 1)], t2=[(0, 1)], xt=[(0, 1)]), subscribePattern="t")
-    assert offsets_from_json(source.latest(OPEN, limited=False)) == {T0: 1}
+def test_a_pattern_is_found_anywhere_in_a_name(open_positions):
+    source = open_positions(Brokers(t=[(0, 1)], t2=[(0, 1)], xt=[(0, 1)], u=[(0, 1)]), subscribePattern="t")
+    assert offsets_from_json(source.latest(OPEN, limited=False)).keys() == {("t", 0), ("t2", 0), ("xt", 0)}
+
+
+def without_mark(offsets):
+    """As an earlier release wrote them, which selected topics by their whole names."""
+    marked, unmarked = ',"pattern":"find"', ""
+    [name] = [name for name in offsets if marked in name]
+    return {(key.replace(marked, unmarked) if key == name else key): value for key, value in offsets.items()}
+
+
+@pytest.mark.parametrize("form", [without_mark, lambda offsets: json_of(t=[10])], ids=["with an origin", "without"])
+def test_topics_that_whole_names_left_out_are_not_added_to_an_older_checkpoint_without_a_word(open_positions, form):
+    brokers = Brokers(t=[(0, 10)], t2=[(0, 20)], xt=[(0, 30)])
+    start = form(recorded(open_positions(brokers, subscribePattern="^t$").latest(OPEN, limited=False)))
+    with pytest.raises(ConfigurationError, match="found in t2, xt") as raised:
+        open_positions(brokers, subscribePattern="t").latest(start, limited=False)
+    assert raised.value.option == "subscribePattern"
+    assert "^(?:pattern)$" in str(raised.value)
+    assert ".*(?:pattern).*" in str(raised.value)
+    as_before = open_positions(brokers, subscribePattern="^(?:t)$").latest(start, limited=False)
+    assert offsets_from_json(as_before).keys() == {T0}
+    all_of_them = open_positions(brokers, subscribePattern=".*(?:t).*").latest(start, limited=False)
+    assert offsets_from_json(all_of_them).keys() == {("t", 0), ("t2", 0), ("xt", 0)}
+
+
+def test_a_checkpoint_of_the_built_in_source_goes_on_with_the_topics_in_which_the_pattern_was_found(open_positions):
+    brokers = Brokers(t=[(0, 10)], t2=[(0, 20)], xt=[(0, 30)])
+    end = open_positions(brokers, subscribePattern="t").latest(json_of(t=[5], t2=[5]), limited=False)
+    assert end == json_of(t=[10], t2=[20], xt=[30]), "it was found in part of a name before: xt is new"
+
+
+def test_a_checkpoint_of_this_release_goes_on_with_whatever_topic_was_added_meanwhile(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    start = recorded(open_positions(brokers, subscribePattern="t").latest(OPEN, limited=False))
+    brokers.has(t2=[(0, 20)])
+    assert open_positions(brokers, subscribePattern="t").latest(start, limited=False) == json_of(t=[10], t2=[20])
 
 
 def test_assigned_partitions_are_the_only_ones(open_positions):

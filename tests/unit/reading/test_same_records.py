@@ -44,7 +44,7 @@ def test_each_end_says_which_records_it_means(open_positions):
     first = one_batch(source)
     ids = {name: brokers.id_of(name) for name in ("t", "u")}
     epochs = {T0: 0, T1: 3, TopicPartition("u", 0): 0}
-    expected = Origin(cluster="model", topic_ids=ids, leader_epochs=epochs)
+    expected = Origin(cluster="model", topic_ids=ids, leader_epochs=epochs, finds_pattern=True)
     assert origin_of(first) == expected
     assert recorded_start(first) == {T0: 0, T1: 0, TopicPartition("u", 0): 0}
     brokers.has(t=[(0, 20), (0, 5)])
