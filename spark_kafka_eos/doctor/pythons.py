@@ -54,6 +54,7 @@ EXTRAS = {
     "otel": "opentelemetry-sdk",
     "lineage": "openlineage-python",
     "registry": "fastavro",
+    "sql": "duckdb",
 }
 
 
