@@ -23,7 +23,7 @@ class Cause(StrEnum):
     # It could not be decoded.
     NOT_FRAMED = "not-framed"  # no magic byte, or too short for a schema id
     UNKNOWN_SCHEMA = "unknown-schema"  # the registry has no schema with this id
-    WRONG_SCHEMA = "wrong-schema"  # of another type or subject than the query asks for
+    WRONG_SCHEMA = "wrong-schema"  # of another type or Protobuf message than the query asks for
     UNDECODABLE = "undecodable"  # the bytes do not fit the schema, or some are left over
     INCOMPATIBLE = "incompatible"  # the writer's and the reader's schema do not resolve
     OUT_OF_RANGE = "out-of-range"  # a value that Spark's type cannot hold

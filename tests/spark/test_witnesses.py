@@ -64,6 +64,9 @@ def test_what_kafkas_own_tools_send_passes_a_killed_query_once_and_so_its_own_to
 
     with running(*copier(broker, target, last, records // 50)) as first:
         assert progress(first) < records, "it was killed on the way"
+    if way == "sink":
+        assert "committed: records=" in (tmp_path / str(len(kills)) / "driver.log").read_text()
+
     read = tmp_path / "consumer.properties"
     read.write_text("isolation.level=read_committed\n")
     with running(*copier(broker, target, last, records // 50)):

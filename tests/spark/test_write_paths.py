@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Partition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -215,6 +216,25 @@ def test_partitions_are_added_with_one_request(spark, broker, tmp_path, tell, kn
     assert of_output == (requests if older else [])
 
 
+def test_a_declared_partition_that_is_not_written_gets_a_marker_where_the_driver_adds_it(
+    spark, broker, tmp_path, tell
+) -> None:
+    tell("foreachBatch, executors")
+    out = broker.create_topic(f"paths-out-{next(_numbers)}", 3)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.transactional.id": out, "topic": out}
+    writer = TransactionalWriter(options | {"appendMode": "executors", "outputTopics": f"{out}:0-1"})
+    rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="5").load()
+    rows = rate.select(F.col("value").cast("string").alias("value"), F.lit(0).alias("partition"))
+    stream = rows.writeStream.foreachBatch(writer).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    older = broker.version.startswith("3")  # with KIP-890, the first Produce to a partition adds it
+    markers = {0: 1, 1: 1 if older else 0, 2: 0}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": out})
+    ends = {number: consumer.get_watermark_offsets(Partition(out, number), timeout=30)[1] for number in range(3)}
+    consumer.close()
+    assert ends == {number: count + (5 if number == 0 else 0) for number, count in markers.items()}
+
+
 def about_of(topic: str, slot: int) -> str:
     """What a request is about that has all partitions of `topic` that belong to one of two append tasks."""
     first, *others = [number for number in range(6) if slot_of(TopicPartition(topic, number), 2) == slot]
@@ -249,6 +269,7 @@ def test_a_version_is_written_once_and_a_newer_one_after_it(batch: Pipe) -> None
         save(batch, values, topic=batch.out, txnAppId=batch.out, txnVersion=version)
     with pytest.raises(Exception, match="LedgerRefused"):  # it may have been written: nobody knows
         save(batch, ["2"], topic=batch.out, txnAppId=batch.out, txnVersion="2")
+    save(batch, ["1", "2"], topic=batch.out, txnAppId=batch.out, txnVersion="1")  # it is known to be written
     assert sorted(batch.written()) == ["1", "2", "3"]
 
 
@@ -258,6 +279,20 @@ def test_a_row_without_a_topic_fails_the_whole_write(batch: Pipe) -> None:
         save(batch, [batch.out] * 3 + [None], "topic", outputTopics=batch.out)
     assert "Nothing was committed" in str(raised.value)
     assert batch.written() == []
+
+
+@TV1_IS_SLOW
+def test_spark_collects_the_sinks_log_lines_and_from_warning_on_none_of_a_batch(batch: Pipe) -> None:
+    batch.spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        save(batch, ["1", "2"])
+        save(batch, ["3"], topic=batch.out, logLevel="warning")
+        lines = [row.msg for row in batch.spark.tvf.python_worker_logs().collect()]
+    finally:
+        batch.spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+    [line] = [line for line in lines if "committed: " in line]
+    assert "records=2 " in line
+    assert len(batch.written()) == 3
 
 
 @TV1_IS_SLOW

@@ -180,6 +180,10 @@ def test_a_row_for_an_undeclared_partition_breaks_the_contract(topic):
     assert [block.partition.partition for block in blocks] == [0, 3, 7]
     with pytest.raises(InvalidRow, match=r"a row goes to a-5, .* not in outputTopics \(a:0-3,a:7\)"):
         encode(encoding, rows(value=[b"1", b"2", b"3"], partition=[0, 5, 7], **named))
+    keys = [b"%d" % number for number in range(20)]
+    named = {} if topic else {"topic": ["a"] * 20}
+    with pytest.raises(InvalidRow, match=r"a row goes to a-\d, .* not in outputTopics \(a:0-3,a:7\)"):
+        encode(encoding, rows(value=keys, key=keys, **named))
 
 
 def test_a_row_without_a_topic_is_an_error():

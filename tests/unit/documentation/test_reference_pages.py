@@ -15,7 +15,7 @@ import spark_kafka_eos.verify
 from lab.__main__ import app as laboratory
 from spark_kafka_eos import errors
 from spark_kafka_eos.cli import main
-from tests.pages import ROOT, run
+from tests.pages import PAGES, ROOT, run
 
 
 def page(name: str) -> str:
@@ -106,6 +106,13 @@ def test_the_page_on_the_command_line_names_the_extra_that_a_command_needs():
 def test_the_page_on_the_laboratory_has_a_row_for_each_of_its_commands():
     there = set(dict(commands(typer.main.get_command(laboratory))))
     assert set(re.findall(r"^\| `([\w -]+)` \|", page("laboratory"), re.MULTILINE)) == there
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_names_commands_that_there_are(path):
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    for command, subcommand in re.findall(r"`kafka-eos ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?", path.read_text()):
+        assert (f"{command} {subcommand}" if command in groups and subcommand else command) in {*COMMANDS, *groups}
 
 
 def test_the_runbook_names_commands_and_options_that_there_are():
