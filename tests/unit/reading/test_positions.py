@@ -594,6 +594,16 @@ def test_a_topic_that_was_read_may_be_left_out(open_positions, caplog):
     assert "goes on without t" in caplog.text
 
 
+def test_a_topic_that_was_left_out_and_is_selected_again_is_read_from_its_beginning(open_positions):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 9)])
+    without = open_positions(brokers, subscribe="u").latest(json_of(t=[10], u=[5]), limited=False)
+    source = open_positions(brokers, subscribe="t,u")
+    end = source.latest(without, limited=False)
+    assert end == json_of(t=[10], u=[9])
+    [[only]] = source.batch(without, end)
+    assert (only.partition.topic, only.start, only.end) == ("t", 0, 10)
+
+
 @pytest.mark.parametrize("options", [{"subscribe": "u"}, {"subscribePattern": "u.*"}, {"assign": '{"u": [0]}'}])
 def test_a_topic_with_unread_records_is_not_left_out(open_positions, options):
     source = open_positions(Brokers(t=[(0, 30)], u=[(0, 5)]), **options)
