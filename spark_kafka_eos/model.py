@@ -31,7 +31,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
 # No topic's name has the character =. Without partitions, it means nothing to others who read these offsets, such
 # as the built-in source.
-_START, _ORIGIN, _BOUNDS = "start=", "origin=", "bounds="
+_START, _ORIGIN, _BOUNDS, _SINKS = "start=", "origin=", "bounds=", "sinks="
 
 
 def lowest(each: Iterable[Offsets]) -> dict[TopicPartition, int]:
@@ -174,6 +174,39 @@ def recorded_bounds(end: Mapping[str, object]) -> dict[int, dict[TopicPartition,
     names = [name for name in end if name.startswith(_BOUNDS)]
     by_time = json.loads(names[0].removeprefix(_BOUNDS)) if names else {}
     return {int(time): offsets_from_json(offsets) for time, offsets in by_time.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkIdentity:
+    """Under which transactional.id a sink commits, in which ledger topic on the cluster with which id; what is unknown
+    is empty.
+    """
+
+    transactional_id: str
+    ledger_topic: str = ""
+    cluster: str = ""
+
+
+def with_sinks(end: Mapping[str, Mapping[str, int]], sinks: Iterable[SinkIdentity]) -> dict[str, dict[str, int]]:
+    """`end` of a query's first batch, and in the name of a further "topic" without partitions the sinks by whose
+    commits its source goes. Without sinks, `end` alone.
+    """
+    fields = [{"id": each.transactional_id, "topic": each.ledger_topic, "cluster": each.cluster} for each in sinks]
+    added: dict[str, dict[str, int]] = {_SINKS + json.dumps(fields, separators=(",", ":")): {}} if fields else {}
+    return added | {name: dict(partitions) for name, partitions in end.items()}
+
+
+def recorded_sinks(end: Mapping[str, object]) -> tuple[SinkIdentity, ...]:
+    """The sinks that `with_sinks` added, empty if there are none. Raises ValueError for any other form."""
+    names = [name for name in end if name.startswith(_SINKS)]
+    sinks: list[SinkIdentity] = []
+    for fields in json.loads(names[0].removeprefix(_SINKS)) if names else ():
+        match fields:
+            case {"id": str(transactional_id), "topic": str(topic), "cluster": str(cluster)}:
+                sinks.append(SinkIdentity(transactional_id=transactional_id, ledger_topic=topic, cluster=cluster))
+            case _:
+                raise ValueError(f"expected id, topic and cluster, got {fields!r}")
+    return tuple(sinks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,13 +365,15 @@ class SourceRange:
     """The offsets `[start, end)` that a micro-batch reads from one Kafka source; `start` is None if unknown.
 
     `start_origin` and `origin`, of the end, say which records they mean; None if the source does not say it, as the
-    built-in one. They differ if a topic was created again, or a leader elected, in between.
+    built-in one. They differ if a topic was created again, or a leader elected, in between. `sinks` are those by
+    whose commits our source goes in a query's first batch.
     """
 
     start: Offsets | None
     end: Offsets
     start_origin: Origin | None = None
     origin: Origin | None = None
+    sinks: tuple[SinkIdentity, ...] = ()
 
 
 READS_NOTHING = SourceRange(start={}, end={})

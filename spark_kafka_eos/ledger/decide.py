@@ -10,7 +10,7 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.ends import CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, digest
 from spark_kafka_eos.ledger.signing import Signer
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, SinkIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.outputs import names
 
@@ -41,7 +41,18 @@ def decide_micro_batch(options: SinkOptions, *, calls: bool = False) -> Decide:
     """The verdict on a streaming query's micro-batches; `calls`: those of foreachBatch, where a function calls the
     writer.
     """
-    return functools.partial(verdicts.decide, take_over=options.take_over_query, resolve=options.resolve, calls=calls)
+    return functools.partial(
+        verdicts.decide,
+        sink=identity_of(options),
+        take_over=options.take_over_query,
+        resolve=options.resolve,
+        calls=calls,
+    )
+
+
+def identity_of(options: SinkOptions) -> SinkIdentity:
+    """Where this sink commits, but for the cluster, which only the brokers tell."""
+    return SinkIdentity(transactional_id=options.transactional_id, ledger_topic=options.ledger_topic)
 
 
 def batch_write(app_id: str | None, version: int | None, *, run: str = "", destination: str = "") -> MicroBatch:

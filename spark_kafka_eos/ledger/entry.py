@@ -295,6 +295,11 @@ def marked_by(committed: OffsetAndMetadata) -> str | None:
     return committed.metadata.removeprefix(_SOURCE_MARK) if marked else None
 
 
+def is_mark_of(mark: str, transactional_id: str) -> bool:
+    """Whether `mark`, as `marked_by` returns it, is that of this transactional.id: a long one is cut off."""
+    return mark in (transactional_id, source_mark(transactional_id).removeprefix(_SOURCE_MARK))
+
+
 def other_ids(committed: Mapping[TopicPartition, OffsetAndMetadata | None], transactional_id: str) -> list[str]:
     """The other transactional.ids whose transactions commit source offsets to this group."""
     ours = marked_by(OffsetAndMetadata(offset=0, metadata=source_mark(transactional_id)))

@@ -10,7 +10,7 @@ from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry, newest
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
-from spark_kafka_eos.model import Origin, TopicPartition
+from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import SOURCE, take
@@ -65,12 +65,15 @@ def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]
     Raises what `last_entry` raises, and LedgerRefused if two of its sources read the same partition and are at
     different offsets.
     """
-    return dict(committed_progress(sink, cluster_id).offsets)
+    progress, _ = committed_progress(sink, cluster_id)
+    return dict(progress.offsets)
 
 
-def committed_progress(sink: SinkLedger, cluster_id: str) -> SourceProgress:
-    """The same, with the origin of the offsets as far as the ledger has it."""
-    return _merged(sink, _sources(_last_entry(sink), cluster_id))
+def committed_progress(sink: SinkLedger, cluster_id: str) -> tuple[SourceProgress, SinkIdentity]:
+    """The same, with the origin of the offsets as far as the ledger has it; and whose ledger it is."""
+    entry, cluster = _last_entry(sink)
+    identity = SinkIdentity(transactional_id=sink.transactional_id, ledger_topic=sink.topic, cluster=cluster)
+    return _merged(sink, _sources(entry, cluster_id)), identity
 
 
 def last_batch(sink: SinkLedger, origin: Origin, partitions: Collection[TopicPartition]) -> SourceProgress | None:
@@ -80,7 +83,7 @@ def last_batch(sink: SinkLedger, origin: Origin, partitions: Collection[TopicPar
     Raises LedgerRefused if several sources read them and were at different offsets.
     """
     wanted, found = set(partitions), list[SourceProgress]()
-    entry = _last_entry(sink)
+    entry, _ = _last_entry(sink)
     if entry is not None and entry.incomplete:
         return None  # its end is not that of all that the batch should have written
     for source in _sources(entry, origin.cluster):
@@ -128,9 +131,11 @@ def _ambiguous(sink: SinkLedger, what: str) -> LedgerRefused:
     )
 
 
-def _last_entry(sink: SinkLedger) -> LedgerEntry | None:
+def _last_entry(sink: SinkLedger) -> tuple[LedgerEntry | None, str]:
+    """The entry, and the id of the cluster that has it."""
     with Cluster(sink.client) as cluster:
-        return last_entry(cluster, sink.topic, sink.transactional_id, signer=signer_at(sink))
+        entry = last_entry(cluster, sink.topic, sink.transactional_id, signer=signer_at(sink))
+        return entry, cluster.cluster_id()
 
 
 def _sources(entry: LedgerEntry | None, cluster_id: str) -> list[SourceProgress]:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, SinkIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.words import some
 
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 
-Resolution = Literal["write", "skip", "skip-to", "take-group"]
+Resolution = Literal["write", "skip", "skip-to", "take-group", "take-ledger"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,8 @@ _MEANS: Mapping[Resolution, str] = {
     "(with a watermark, only correct if batches have the same limits as before, such as maxOffsetsPerTrigger: "
     "otherwise they close other windows, and some windows are repeated or lost)",
     "take-group": "uses that group anyway; correct if the other sink is gone for good",
+    "take-ledger": "starts where that sink ended; correct if this output has all that it committed, as when the id "
+    "was changed (otherwise, those records are lost)",
 }
 _RETURNED = (
     "If your foreachBatch function returns without calling the writer for some batches (`if df.isEmpty(): return`), "
@@ -142,6 +144,50 @@ def shared_group(others: str) -> Refuse:
         action="Set a different `kafka.group.id` for each query (default: the transactional.id).",
         found=others,
         resolutions=("take-group",),
+    )
+
+
+# -- the source goes by another ledger
+
+
+def another_sink(sink: SinkIdentity, others: str) -> Refuse:
+    """Batch 0, of a source that names other sinks than this one, or starts at their offsets."""
+    writes = f"writes under {sink.transactional_id!r}" if sink.ledger_topic else "keeps no ledger (at-least-once)"
+    return Refuse(
+        reason=f"the source goes by what transactional.id {others!r} has committed, but this sink {writes}",
+        meaning="What that one has committed would be missing in this sink's output, now or at the next start",
+        action=(
+            f"Set the source's `sink.kafka.transactional.id` to {sink.transactional_id!r}"
+            if sink.ledger_topic
+            else "Remove the source's options `sink.…`"
+        )
+        + f" (or, without it, let the source's `kafka.group.id` be another group than that of {others!r}), and start "
+        "the query with a new checkpointLocation: this one has the start that the other sink's commits gave.",
+        found=others,
+        resolutions=("take-ledger",) if sink.ledger_topic else (),
+    )
+
+
+def another_cluster(sink: SinkIdentity, given: SinkIdentity) -> Refuse:
+    """Batch 0, of a source that looked for the sink's ledger on another cluster."""
+    return Refuse(
+        reason=f"the source looked for the ledger of {sink.transactional_id!r} on cluster {given.cluster}, but this "
+        f"sink writes to cluster {sink.cluster}",
+        meaning="Each sink has its ledger on its own cluster: the source would start where another one ended, or every "
+        "time at the beginning",
+        action="Set `sink.kafka.bootstrap.servers` on the source to the brokers of the sink, and start the query with "
+        "a new checkpointLocation.",
+    )
+
+
+def another_ledger_topic(sink: SinkIdentity, given: SinkIdentity) -> Refuse:
+    """Batch 0, of a source that looked for the sink's ledger in another topic."""
+    return Refuse(
+        reason=f"the source looked for the ledger of {sink.transactional_id!r} in topic {given.ledger_topic!r}, but "
+        f"this sink keeps it in {sink.ledger_topic!r}, where it has no entry",
+        meaning="The source would not find what this sink commits",
+        action=f"Set `sink.ledgerTopic` on the source to {sink.ledger_topic!r}, or `ledgerTopic` on the sink to "
+        f"{given.ledger_topic!r}, and start the query with a new checkpointLocation.",
     )
 
 

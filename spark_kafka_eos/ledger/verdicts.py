@@ -23,6 +23,8 @@ there |
 | another query, set in `takeOverQuery` | 0 | write: according to the operator, it starts where that one ended |
 | another query | 0, starting elsewhere, or at an unknown offset | refuse |
 | another query | > 0 | refuse: two queries share a transactional.id |
+| nothing, or another query | 0, of a source that goes by what another sink has committed | refuse |
+| nothing | 0, of a source that looked for this transactional.id in another ledger topic | refuse |
 | something that is not an entry | any | refuse |
 
 "Starting exactly where that one ended" means: every source is Kafka, no two sources read the same partition, at least
@@ -31,6 +33,9 @@ offset 0. Partitions are only added at the end of a topic, so the number of a ne
 committed ones of its topic. A topic without committed offsets does not count as new: its offsets may have been deleted,
 and reading it again would repeat it. The entry contains where a query ended, by cluster. An entry of an earlier release
 does not; then the group's offsets are used, if the transactions of this transactional.id committed them.
+
+Our source says by whose commits it goes: `sink.kafka.transactional.id`, or the marks of the group's offsets that it
+starts from. What another sink has committed is not in this one's output.
 
 A batch in between "called nothing" if this run has run it, and its function returned without a call of the writer
 (`if df.isEmpty(): return`): the run is that of the entry, or Spark still knows that it ran these batches. It "read
@@ -53,9 +58,9 @@ from dataclasses import dataclass, replace
 
 from spark_kafka_eos.ledger import refusal, versions
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, is_mark_of
 from spark_kafka_eos.ledger.refusal import Refuse, name_of
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, SinkIdentity
 
 MOST_DESTINATIONS = 1_000
 # The destination of writes of earlier releases, which did not record it; no topic has this name.
@@ -97,6 +102,7 @@ def decide(
     other_ids: Sequence[str] = (),
     ours: bool = False,
     only_markers: bool = False,
+    sink: SinkIdentity | None = None,
     take_over: str | None = None,
     resolve: str | None = None,
     calls: bool = False,
@@ -106,15 +112,38 @@ def decide(
     `committed` are the group's offsets of the batch's partitions on the sink's cluster (None: not requested).
     `other_ids` are the other transactional.ids that committed some of them, `ours` says whether this one did.
     `clusters` has the cluster id of each of the batch's sources (default: all on the sink's `own`). `only_markers`: no
-    record lies between the end of the entry and the start of the batch. `take_over` is the option takeOverQuery,
-    `resolve` the operator's resolution of a refusal. `calls`: a user's function calls the writer, perhaps not once for
-    each batch.
+    record lies between the end of the entry and the start of the batch. `sink` is the one that decides, without its
+    cluster, which is `own` (None: it is not compared with those by which the sources go). `take_over` is the option
+    takeOverQuery, `resolve` the operator's resolution of a refusal. `calls`: a user's function calls the writer,
+    perhaps not once for each batch.
     """
     ended = CommittedEnd.of(entry, batch, clusters, own, committed)
+    if sink is not None and (elsewhere := goes_by_another(entry, batch, replace(sink, cluster=own), resolve)):
+        return elsewhere
     verdict = _decide(entry, batch, ended, other_ids, ours, only_markers, take_over, resolve, calls)
     if not isinstance(verdict, Refuse) or not verdict.resolutions:
         return verdict
     return _resolved(verdict, verdict.found or f"{name_of(entry)}/{name_of(batch)}", resolve)
+
+
+def goes_by_another(
+    entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, sink: SinkIdentity, resolve: str | None = None
+) -> Refuse | None:
+    """The refusal of a query's first batch whose source goes by what another sink than `sink` has committed."""
+    if isinstance(entry, UnreadableEntry) or (entry is not None and entry.query_id == batch.query_id):
+        return None  # the entry decides
+    given = [each for source in batch.sources if source is not None for each in source.sinks]
+    if others := sorted(
+        {each.transactional_id for each in given if not is_mark_of(each.transactional_id, sink.transactional_id)}
+    ):
+        names = ",".join(others)
+        return None if resolve in (f"take-ledger:{names}", f"take-group:{names}") else refusal.another_sink(sink, names)
+    for each in given:
+        if each.cluster and sink.cluster and each.cluster != sink.cluster:
+            return refusal.another_cluster(sink, each)
+        if entry is None and each.ledger_topic and sink.ledger_topic and each.ledger_topic != sink.ledger_topic:
+            return refusal.another_ledger_topic(sink, each)
+    return None
 
 
 def decide_batch_write(

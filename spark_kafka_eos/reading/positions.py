@@ -35,11 +35,13 @@ from spark_kafka_eos.model import (
     OffsetRange,
     Offsets,
     Origin,
+    SinkIdentity,
     TopicPartition,
     offsets_from_json,
     offsets_to_json,
     recorded_start,
     with_origin,
+    with_sinks,
     with_start,
 )
 from spark_kafka_eos.options import SourceOptions, Timestamps
@@ -86,6 +88,7 @@ class Positions:
         self._replayed = Replayed(options.sink, self._same)
         self._stream_end = StreamEnd(options.ending_offsets, self._at_times)
         self._committed_origin: Origin | None = None  # of a first start that the sink's ledger gives
+        self._committed_by: tuple[SinkIdentity, ...] = ()  # the offsets of a first start
         self._seen: dict[TopicPartition, int] = {}
         self._compared = False  # the topics that subscribePattern selects now with those of the checkpoint
         self._pins = False
@@ -269,7 +272,7 @@ class Positions:
             if origin is not None:
                 self._same.belong_to(origin.topic_ids)
             end = self._end(begin, origin, limited=limited)
-            return self._recorded(with_start(end, begin), end)
+            return self._recorded(with_sinks(with_start(end, begin), self._sinks()), end)
         self._same.recognize(start)
         self._stream_end.goes_on_from(start)
         begin, origin = offsets_from_json(start), origin_of(start)
@@ -283,6 +286,17 @@ class Positions:
     def _recorded(self, text: JsonOffsets, end: Collection[TopicPartition]) -> JsonOffsets:
         """`text` of an end, and what else the checkpoint must have: the stream's bounds, and which records it means."""
         return with_origin(self._stream_end.record(text, end), self._same.origin(end))
+
+    def _sinks(self) -> tuple[SinkIdentity, ...]:
+        """The sinks by whose commits this source goes: those whose offsets it starts from, or the one that it names.
+
+        The query's sink compares them with itself: what another one has committed is not in its output.
+        """
+        sink = self._options.sink
+        if self._committed_by or sink is None:
+            return self._committed_by
+        here = self._cluster.cluster_id() if sink.client == self._options.client else ""
+        return (SinkIdentity(transactional_id=sink.transactional_id, ledger_topic=sink.topic, cluster=here),)
 
     def _end(
         self, begin: dict[TopicPartition, int], origin: Origin | None, *, limited: bool
@@ -426,14 +440,17 @@ class Positions:
         if self._options.sink is not None:
             from spark_kafka_eos.ledger.progress import committed_progress
 
-            progress = committed_progress(self._options.sink, self._cluster.cluster_id())
-            self._committed_origin = progress.origin
+            progress, sink = committed_progress(self._options.sink, self._cluster.cluster_id())
+            self._committed_origin, self._committed_by = progress.origin, (sink,)
             if progress.offsets:
                 self._compare_topics({tp.topic for tp in progress.offsets}, progress.origin)
             return {tp: progress.offsets.get(tp) for tp in partitions}
+        from spark_kafka_eos.ledger.entry import marked_by
         from spark_kafka_eos.protocol.groups import GroupCoordinator
 
         committed = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
+        marks = {marked_by(at) for at in committed.values() if at is not None}
+        self._committed_by = tuple(SinkIdentity(transactional_id=mark) for mark in sorted(filter(None, marks)))
         return {tp: None if at is None else at.offset for tp, at in committed.items()}
 
     def _at(self, option: str, wanted: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:

@@ -24,6 +24,7 @@ from spark_kafka_eos.model import (
     offsets_from_json,
     offsets_to_json,
     recorded_origin,
+    recorded_sinks,
     recorded_start,
 )
 from spark_kafka_eos.spark.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
@@ -172,10 +173,11 @@ def _range(start: object, end: object) -> SourceRange | None:
     offsets = _offsets(end)
     if offsets is None:
         return None
-    origin = _origin(end)
+    origin, recorded = _origin(end), cast("Mapping[str, object]", end)
     # The start of batch 0 is in its end, from which it was determined.
-    start_origin = origin if recorded_start(cast("Mapping[str, object]", end)) is not None else _origin(start)
-    return SourceRange(start=_offsets(start), end=offsets, start_origin=start_origin, origin=origin)
+    start_origin = origin if recorded_start(recorded) is not None else _origin(start)
+    sinks = recorded_sinks(recorded)
+    return SourceRange(start=_offsets(start), end=offsets, start_origin=start_origin, origin=origin, sinks=sinks)
 
 
 def _origin(offsets: object) -> Origin | None:

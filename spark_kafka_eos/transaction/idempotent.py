@@ -18,8 +18,9 @@ from dataclasses import replace
 
 from spark_kafka_eos.appending import producer_ids
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, UnknownTopic
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, LedgerRefused, UnknownTopic
 from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.decide import identity_of
 from spark_kafka_eos.ledger.entry import Written
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity
@@ -37,7 +38,7 @@ class IdempotentWrites:
     """Has the methods of `SharedTransaction`, but never skips or aborts anything."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._sink = cluster, identity_of(options)
         # The offsets of another cluster's topic would be taken for those of this cluster's.
         here = options.group_id and not any(options.source_clusters)
         self._group = GroupCoordinator(cluster, options.group_id) if here else None
@@ -53,8 +54,14 @@ class IdempotentWrites:
         return self._identity
 
     def begin(self, batch: MicroBatch) -> verdicts.Write:
-        """Get a new epoch, if there is to be a producer id. Without a ledger, every batch is written."""
+        """Get a new epoch, if there is to be a producer id. Without a ledger, every batch is written.
+
+        Raises LedgerRefused if the source goes by the ledger of a sink.
+        """
         self._end()
+        sink = replace(self._sink, cluster=self._cluster.cluster_id())
+        if (other := verdicts.goes_by_another(None, batch, sink)) is not None:
+            raise LedgerRefused(f"{other.reason}. {other.meaning}", action=other.remedy)
         self._identity = PLAIN if self._degree == "off" else self._producer_id()
         return verdicts.Write(reason=f"at-least-once has no ledger, so batch {batch.batch_id} is written")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_kafka_eos import TransactionalWriter, must_not_restart
+from spark_kafka_eos import TransactionalWriter, arrow_stream, must_not_restart
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.producing import produce
 from tests.reading import read_committed
@@ -163,3 +163,89 @@ def test_a_query_with_state_does_not_continue_without_it(query: Query, way: str)
         run("second")
     run("first")
     assert query.written() == query.produced
+
+
+WAYS = ["sink", "foreachBatch", "arrow_stream", "at-least-once"]
+
+
+def start_under(
+    query: Query,
+    transactional_id: str,
+    disk: str,
+    way: str,
+    *,
+    to: str = "",
+    reading: Mapping[str, str | None] | None = None,
+    resolve: str | None = None,
+) -> StreamingQuery:
+    """A copy of the query under another transactional.id, whose source has the same options, but for `reading`."""
+    options = {
+        "kafka.bootstrap.servers": query.bootstrap,
+        "subscribe": next(iter(query.partitions)),
+        "startingOffsets": "committed-or-earliest",
+        "sink.kafka.transactional.id": query.target,
+        **(reading or {}),
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    sink = {**query.sink, "topic": to or transactional_id, "kafka.transactional.id": transactional_id}
+    if resolve is not None:
+        sink["resolve"] = resolve
+    if way == "at-least-once":
+        del sink["kafka.transactional.id"]
+        sink |= {"deliveryGuarantee": "at-least-once"}
+    if way == "arrow_stream":
+        stream = arrow_stream(query.spark, given, TransactionalWriter(sink))
+    else:
+        records = query.spark.readStream.format("kafka-eos").options(**given).load().select("key", "value")
+        stream = records.writeStream
+        if way == "foreachBatch":
+            stream = stream.foreachBatch(TransactionalWriter(sink))
+        else:
+            stream = stream.format("kafka-eos").options(**sink)
+    return stream.trigger(availableNow=True).option("checkpointLocation", str(query.folder / disk)).start()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_source_that_names_another_sink_is_refused_at_the_first_start_and_nothing_is_written(
+    query: Query, topic: Callable[..., str], way: str
+) -> None:
+    copied = topic("disk-copied", 2)
+    query.produce(5)
+    for disk in ("before", "before", "after"):  # the second time, the batch is planned already
+        if disk == "after":  # the other sink has a ledger
+            query.run("disk")
+            query.produce(5)
+        with pytest.raises(StreamingQueryException) as refused:
+            start_under(query, copied, disk, way).awaitTermination()
+        assert must_not_restart(refused.value), refused.value
+        message = str(refused.value)
+        assert f"what transactional.id '{query.target}' has committed" in message
+        assert ("at-least-once" if way == "at-least-once" else f"'{copied}'") in message
+        assert "Nothing was committed." in message
+    assert read_committed(query.bootstrap, copied) == []
+    own = None if way == "at-least-once" else copied
+    ours = {"sink.kafka.transactional.id": own, "startingOffsets": "committed-or-earliest" if own else "earliest"}
+    start_under(query, copied, "right", way, reading=ours).awaitTermination()
+    assert Counter((message.value() or b"").decode() for message in read_committed(query.bootstrap, copied)) == (
+        query.produced
+    )
+
+
+def test_a_start_at_a_group_that_another_sink_commits_to_is_refused_until_the_operator_says_that_it_goes_on_there(
+    query: Query, topic: Callable[..., str]
+) -> None:
+    """As where the id was changed: the output has what was committed under the old one."""
+    query.produce(5)
+    query.run("old")
+    query.produce(5)
+    group = {"sink.kafka.transactional.id": None, "kafka.group.id": query.target, "startingOffsets": "committed"}
+    renamed = f"{query.target}-renamed"
+    with pytest.raises(StreamingQueryException, match=f"resolve='take-ledger:{query.target}'"):
+        start_under(query, renamed, "new", "sink", to=query.target, reading=group).awaitTermination()
+    word = f"take-ledger:{query.target}"
+    start_under(query, renamed, "new", "sink", to=query.target, reading=group, resolve=word).awaitTermination()
+    assert query.written() == query.produced
+    query.produce(5)
+    named = {"sink.kafka.transactional.id": renamed}
+    start_under(query, renamed, "newest", "sink", to=query.target, reading=named, resolve=word).awaitTermination()
+    assert query.written() == query.produced, "and the word has no effect any more"

@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import Origin, TopicPartition, with_bounds, with_origin
+from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition, with_bounds, with_origin, with_sinks
 from spark_kafka_eos.testing.driver import Driver, committed_batches
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.jars import built_in_connector, files
@@ -83,8 +83,8 @@ class Scene:
         return sorted(int(message.value() or b"") for message in read_committed(self.kafka.bootstrap, self.target))
 
     def mark_origin(self) -> None:
-        """Add to the offsets of each planned batch which records they mean, and where a stream ends, as this release's
-        source does.
+        """Add to the offsets of each planned batch which records they mean, where a stream ends, and by whose commits
+        the source goes, as this release's source does.
         """
         origin = Origin(
             cluster="P8KkG85FSOGUoccCtWzLdg",
@@ -92,9 +92,12 @@ class Scene:
             leader_epochs={TopicPartition(self.source, 0): 3},
         )
         bounds = {1_700_000_000_000: {TopicPartition(self.source, 0): 7}}
+        sink = SinkIdentity(
+            transactional_id=f"copy-{self.target}", ledger_topic="kafka-eos-ledger", cluster=origin.cluster
+        )
         for file in (self.checkpoint / "offsets").glob("[0-9]*"):
             version, metadata, offsets = file.read_text().strip().split("\n")
-            marked = with_origin(with_bounds(json.loads(offsets), bounds), origin)
+            marked = with_origin(with_sinks(with_bounds(json.loads(offsets), bounds), [sink]), origin)
             file.write_text(f"{version}\n{metadata}\n{json.dumps(marked, separators=(',', ':'))}")
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 

@@ -11,7 +11,7 @@ from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger import progress
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.ledger.progress import committed_by, committed_progress, last_batch
-from spark_kafka_eos.model import Origin, TopicPartition
+from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.options.source import SinkLedger
 
@@ -31,7 +31,7 @@ def ledger(monkeypatch):
 
     def has(*sources, incomplete=False):
         entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=3, sources=sources, incomplete=incomplete)
-        monkeypatch.setattr(progress, "_last_entry", lambda sink: entry)
+        monkeypatch.setattr(progress, "_last_entry", lambda sink: (entry, "sinks"))
 
     return has
 
@@ -83,7 +83,7 @@ def test_of_two_sources_those_partitions_count_that_are_wanted(ledger):
 
 
 def test_without_an_entry_there_is_no_end(monkeypatch):
-    monkeypatch.setattr(progress, "_last_entry", lambda sink: None)
+    monkeypatch.setattr(progress, "_last_entry", lambda sink: (None, "sinks"))
     assert found(T0, topic_ids={"t": FIRST}) is None
     assert committed_by(SINK, "model") == {}
 
@@ -101,8 +101,9 @@ def test_the_offsets_of_all_sources_of_a_cluster_are_committed_with_what_is_know
         of(None, {T0: 8}, cluster="another"),
     )
     assert committed_by(SINK, "model") == {T0: 2, U0: 3, T1: 9}
-    origin = committed_progress(SINK, "model").origin
-    assert origin is not None
+    of_model, identity = committed_progress(SINK, "model")
+    assert identity == SinkIdentity(transactional_id="copy", ledger_topic="kafka-eos-ledger", cluster="sinks")
+    assert (origin := of_model.origin) is not None
     assert (origin.topic_ids, origin.leader_epochs) == ({"t": FIRST, "u": SECOND}, {T0: 4, U0: 5})
     assert committed_by(SINK, "another") == {T0: 8}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_kafka_eos.ledger.ends import CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, digest
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, digest, source_mark
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import (
     MOST_DESTINATIONS,
@@ -27,7 +27,7 @@ from spark_kafka_eos.ledger.verdicts import (
 )
 from spark_kafka_eos.ledger.versions import MOST_RANGES, added, contains
 from spark_kafka_eos.ledger.versions import last as last_version
-from spark_kafka_eos.model import MicroBatch, Origin, SourceRange, TopicPartition, offsets_to_json
+from spark_kafka_eos.model import MicroBatch, Origin, SinkIdentity, SourceRange, TopicPartition, offsets_to_json
 from tests.batches import reads
 
 O0, O1, O2, P0 = (
@@ -107,6 +107,59 @@ def test_a_ledger_ahead_of_the_checkpoint_is_refused(n: int) -> None:
 
 def test_a_lost_checkpoint_with_starting_offsets_committed_continues() -> None:
     assert isinstance(decide(entry(7, query_id="lost"), batch(0), START), Write)
+
+
+SINK = SinkIdentity(transactional_id="id", ledger_topic="ledger")
+THERE = replace(SINK, cluster="here")  # where SINK is, on the cluster `own`
+
+
+def goes_by(*sinks: SinkIdentity) -> MicroBatch:
+    return replace(batch(0), sources=(SourceRange(start=START, end=END, sinks=sinks),))
+
+
+@pytest.mark.parametrize("last", [None, entry(7, query_id="lost")])
+def test_a_first_batch_whose_source_goes_by_another_sink_is_refused_whatever_the_ledger_has(last) -> None:
+    other = replace(THERE, transactional_id="other")
+    text = refused(decide(last, goes_by(THERE, other), START, own="here", sink=SINK, take_over="lost"))
+    assert "goes by what transactional.id 'other' has committed, but this sink writes under 'id'" in text
+    [word] = re.findall(r"resolve='(\S+)'", text)
+    assert word == "take-ledger:other"
+    for wrong in ("take-ledger:others", "take-ledger:", "write:other", "take-ledger:id"):
+        assert word in refused(decide(last, goes_by(other), START, own="here", sink=SINK, resolve=wrong))
+
+
+@pytest.mark.parametrize("word", ["take-ledger:other", "take-group:other"])
+def test_the_operator_lets_a_first_batch_start_where_another_sink_ended(word) -> None:
+    other = SinkIdentity(transactional_id="other")
+    assert isinstance(decide(None, goes_by(other), START, sink=SINK, resolve=word), Write)
+    others = goes_by(other, replace(other, transactional_id="third"))
+    assert "take-ledger:other,third" in refused(decide(None, others, START, sink=SINK, resolve=word))
+
+
+def test_a_first_batch_whose_source_goes_by_this_sink_or_does_not_say_it_is_decided_as_before() -> None:
+    long = SinkIdentity(transactional_id="x" * 2_000)
+    mark = SinkIdentity(transactional_id=source_mark(long.transactional_id).removeprefix(source_mark("")))
+    for sinks, own in [((), SINK), ((THERE,), SINK), ((replace(THERE, cluster=""),), SINK), ((mark,), long)]:
+        assert isinstance(decide(None, goes_by(*sinks), START, own="here", sink=own), Write)
+
+
+def test_a_batch_that_is_in_this_querys_ledger_is_skipped_whatever_its_source_goes_by() -> None:
+    """It was let through then."""
+    other = replace(THERE, transactional_id="other")
+    assert isinstance(decide(entry(0), goes_by(other), END, own="here", sink=SINK), Skip)
+
+
+def test_a_source_that_looked_on_another_cluster_is_refused() -> None:
+    there = replace(THERE, cluster="another")
+    assert "`sink.kafka.bootstrap.servers`" in refused(decide(None, goes_by(there), START, own="here", sink=SINK))
+    assert isinstance(decide(None, goes_by(there), START, own="", sink=SINK), Write), "clusters without an id"
+
+
+def test_a_source_that_looked_in_another_ledger_topic_is_refused_unless_the_ledger_has_moved() -> None:
+    there = replace(THERE, ledger_topic="old")
+    assert "`sink.ledgerTopic`" in refused(decide(None, goes_by(there), START, own="here", sink=SINK))
+    moved = replace(entry(7, query_id="lost"), sources=(SourceProgress(cluster="here", offsets=START),))
+    assert isinstance(decide(moved, goes_by(there), START, own="here", sink=SINK), Write)
 
 
 def test_a_query_that_lost_its_state_with_the_checkpoint_is_refused_until_the_operator_accepts_that() -> None:

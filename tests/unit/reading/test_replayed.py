@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.ledger import progress
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, source_mark
+from spark_kafka_eos.model import SinkIdentity, TopicPartition, offsets_from_json, recorded_sinks, with_sinks
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, recorded
 
 SINK = {"sink.kafka.transactional.id": "copy"}
@@ -30,7 +34,7 @@ class Ledger:
 
     def last_entry(self, sink):
         self.read.append(sink.transactional_id)
-        return self._entry
+        return self._entry, "model"
 
 
 @pytest.fixture
@@ -132,3 +136,45 @@ def test_a_topic_that_ends_before_the_copy_is_still_data_loss(open_positions, le
     source = open_positions(Brokers(t=[(0, 5)]), **SINK)
     with pytest.raises(DataLoss, match="t-0 from 10 .*ends at 5"):
         source.batch(json_of(t=[10]), source.latest(json_of(t=[10]), limited=True))
+
+
+IDENTITY = SinkIdentity(transactional_id="copy", ledger_topic="kafka-eos-ledger", cluster="model")
+
+
+@pytest.mark.parametrize("start", ["committed", "committed-or-earliest", "committed-or-latest", "earliest", "latest"])
+def test_the_first_end_names_the_sink_that_the_source_is_told_of_and_no_later_one_does(open_positions, ledger, start):
+    ledger(of({T0: 20}, {T0: 25}))
+    brokers = Brokers(t=[(0, 100)])
+    source = open_positions(brokers, startingOffsets=start, **SINK)
+    first = recorded(source.latest(source.initial(), limited=False))
+    assert recorded_sinks(first) == (IDENTITY,)
+    brokers.has(t=[(0, 200)])
+    assert recorded_sinks(source.latest(first, limited=False)) == ()
+
+
+def test_a_sink_on_another_cluster_whose_ledger_was_not_read_is_named_without_its_cluster(open_positions, ledger):
+    elsewhere = SINK | {"sink.kafka.bootstrap.servers": "another:9092"}
+    source = open_positions(Brokers(t=[(0, 100)]), startingOffsets="earliest", **elsewhere)
+    assert recorded_sinks(source.latest(source.initial(), limited=False)) == (replace(IDENTITY, cluster=""),)
+    assert ledger.read == []
+
+
+def test_a_start_at_a_group_names_the_sinks_whose_transactions_committed_its_offsets(open_positions):
+    def named(*marks):
+        brokers = Brokers(t=[(0, 100)] * len(marks))
+        committed = {TopicPartition("t", number): (5, mark) for number, mark in enumerate(marks)}
+        brokers.group("g").commit_at_once(committed, now_s=0.0)
+        source = open_positions(brokers, startingOffsets="committed", **{"kafka.group.id": "g"})
+        return [each.transactional_id for each in recorded_sinks(source.latest(source.initial(), limited=False))]
+
+    assert named("", "a consumer's own") == []
+    assert named(source_mark("copy"), source_mark("audit"), "") == ["audit", "copy"]
+
+
+def test_an_end_with_sinks_is_read_by_all_who_read_offsets():
+    end = with_sinks({"t": {"0": 8}}, [IDENTITY, SinkIdentity(transactional_id='a "b"')])
+    assert offsets_from_json(end) == {T0: 8}
+    assert recorded_sinks(json.loads(json.dumps(end))) == (IDENTITY, SinkIdentity(transactional_id='a "b"'))
+    assert with_sinks({"t": {"0": 8}}, []) == {"t": {"0": 8}}
+    with pytest.raises(ValueError, match="expected id, topic and cluster"):
+        recorded_sinks({'sinks=[{"id":7}]': {}})

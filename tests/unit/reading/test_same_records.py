@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
-from spark_kafka_eos.model import Origin, TopicPartition, recorded_origin, recorded_start, with_origin
+from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition, recorded_origin, recorded_start, with_origin
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, ranges, recorded
 
 TOLERANT = {"failOnDataLoss": "false"}
@@ -182,7 +182,9 @@ def test_a_topic_created_again_since_a_sink_committed_it_is_data_loss_for_a_new_
     brokers = Brokers(t=[(0, 29)])
     origin = Origin(cluster="model", topic_ids={"t": brokers.id_of("t")}, leader_epochs={T0: 0})
     committed = SourceProgress(cluster="model", offsets={T0: 29}, origin=origin)
-    monkeypatch.setattr(progress, "committed_progress", lambda sink, cluster: committed)
+    monkeypatch.setattr(
+        progress, "committed_progress", lambda sink, cluster: (committed, SinkIdentity(transactional_id="copy"))
+    )
     brokers.create_again("t", (0, 80))
     source = open_positions(brokers, startingOffsets="committed", **{"sink.kafka.transactional.id": "copy"})
     end = one_batch(source)

@@ -4,7 +4,7 @@ import pytest
 
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import SourceRange, TopicPartition
+from spark_kafka_eos.model import SinkIdentity, SourceRange, TopicPartition, with_sinks
 from spark_kafka_eos.spark.checkpoint import micro_batch, next_batch
 
 PLANNED_AT = 1795267731042
@@ -243,6 +243,14 @@ def test_a_recorded_start_is_known_beside_a_source_whose_start_only_the_plan_tel
     read = checkpoint(b0=[RECORDED, '{"u":{"0":3}}'])
     batch = micro_batch(read, 0, first_start=['{"":{}}', '{"u":{"0":1}}'])
     assert batch.sources == (SourceRange(start={T0: 2}, end={T0: 8}), SourceRange(start={U0: 1}, end={U0: 3}))
+
+
+def test_a_first_batch_has_the_sinks_that_its_source_has_recorded():
+    sink = SinkIdentity(transactional_id="copy", ledger_topic="kept", cluster="c")
+    end = json.dumps(with_sinks(json.loads(RECORDED), [sink]))
+    assert micro_batch(checkpoint(b0=[end]), 0).sources == (SourceRange(start={T0: 2}, end={T0: 8}, sinks=(sink,)),)
+    earlier = micro_batch(checkpoint(b0=[RECORDED]), 0)  # of a release that did not record them
+    assert earlier.sources == (SourceRange(start={T0: 2}, end={T0: 8}),)
 
 
 def test_a_batch_after_the_first_starts_where_that_one_ended_whatever_it_records():

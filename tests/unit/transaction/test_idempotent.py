@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -15,11 +16,12 @@ from spark_kafka_eos.errors import (
     AuthorizationFailed,
     BrokerError,
     ConfigurationError,
+    LedgerRefused,
     TransactionAborted,
     UnknownTopic,
 )
 from spark_kafka_eos.ledger.entry import Written
-from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, SinkIdentity, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
@@ -266,3 +268,11 @@ def test_exactly_once_needs_idempotence(degree):
     given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "topic": "out"}
     with pytest.raises(ConfigurationError, match=r"'kafka.enable.idempotence': exactly-once needs true or required"):
         sink_options(given | {"kafka.enable.idempotence": degree})
+
+
+def test_a_first_batch_that_starts_where_a_sink_with_a_ledger_ended_is_refused_before_anything_is_sent():
+    sinks = (SinkIdentity(transactional_id="copy", ledger_topic="kafka-eos-ledger", cluster="model"),)
+    kafka = KafkaModel()
+    with pytest.raises(LedgerRefused, match=r"'copy' has committed, but this sink keeps no ledger \(at-least-once\)"):
+        writes(kafka).begin(replace(BATCH, sources=(SourceRange(start={IN: 0}, end={IN: 3}, sinks=sinks),)))
+    assert producer(writes(kafka)) == producer(writes(KafkaModel())), "no producer id was taken"
