@@ -98,6 +98,8 @@ PARTS = {
         "tests/spark/test_migrating_checkpoint.py",
         "tests/spark/test_rollback.py",
     ],
+    # Also those that run each time, so that its table has every case.
+    "peer": ["tests/spark/test_peer.py", "-m", "slow or not slow"],
     # Apart, because both create the pages' topics.
     "page-commands": ["tests/broker/test_page_commands.py"],
     "page-programs": ["tests/spark/test_page_programs.py"],

@@ -1,0 +1,124 @@
+"""Options that are refused, of batch reads (KafkaRelationSuite) and of streams (KafkaMicroBatchSourceSuite)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.spark.peer.case import Documented, Refusal, case
+from tests.spark.peer.connector import Connector, numbers
+
+BATCH, STREAM = "KafkaRelationSuite", "KafkaMicroBatchSourceSuite"
+# The built-in source checks the options in another order than their values; no broker is asked.
+NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+
+
+def refused(
+    sentence: str, kind: str, theirs: str, ours: str, given: dict[str, str], *options: str, **more: Any
+) -> None:
+    """Adds the case of a batch read or a stream that is refused with `given`, without a broker."""
+
+    def run(connector: Connector) -> object:
+        if kind == BATCH:
+            return connector.spark.read.format(connector.form).options(**NO_BROKER | given).load().collect()
+        frame = connector.spark.readStream.format(connector.form).options(**NO_BROKER | given).load()
+        return connector.query(frame).start().all()
+
+    case(kind, Refusal(theirs), *options, here=Refusal(ours), sentence=sentence, **more)(run)
+
+
+T = {"subscribe": "t"}
+for kind, name in ((BATCH, "a_batch_read"), (STREAM, "a_stream")):
+    refused(
+        f"{name}_that_says_nothing_to_read_is_refused",
+        kind, "One of the following options must be specified.*subscribe", "subscribe, subscribePattern.*assign", {},
+        "subscribe", "subscribePattern", "assign", in_every_run=kind == STREAM,
+    )  # fmt: skip
+    refused(
+        f"{name}_of_topics_and_of_a_pattern_is_refused",
+        kind, "Only one of", "only one of|one of|set only", T | {"subscribePattern": "t.*"},
+        "subscribe", "subscribePattern",
+    )  # fmt: skip
+    refused(
+        f"{name}_of_topics_and_of_partitions_is_refused",
+        kind, "Only one of", "only one of|one of|set only", T | {"assign": '{"a": [0]}'}, "subscribe", "assign",
+    )  # fmt: skip
+    refused(
+        f"{name}_of_no_partitions_is_refused", kind, "No topicpartitions to assign", "assign", {"assign": ""}, "assign"
+    )
+    refused(
+        f"{name}_of_no_topics_is_refused", kind, "No topics to subscribe", "subscribe", {"subscribe": ""}, "subscribe"
+    )
+    refused(
+        f"{name}_of_an_empty_pattern_is_refused",
+        kind, "Pattern to subscribe is empty", "subscribePattern", {"subscribePattern": ""}, "subscribePattern",
+    )  # fmt: skip
+
+refused(
+    "a_batch_read_that_starts_at_the_latest_offset_is_refused",
+    BATCH, "Starting offset can't be latest", "latest", T | {"startingOffsets": "latest"}, "startingOffsets",
+)  # fmt: skip
+refused(
+    "a_batch_read_that_starts_at_the_latest_offset_of_a_partition_is_refused",
+    BATCH, "startingOffsets for t-0 can't be latest", "latest", T | {"startingOffsets": '{"t": {"0": -1}}'},
+    "startingOffsets", in_every_run=True,
+)  # fmt: skip
+refused(
+    "a_batch_read_that_ends_at_the_earliest_offset_is_refused",
+    BATCH, "Ending offset can't be earliest", "endingOffsets", T | {"endingOffsets": "earliest"}, "endingOffsets",
+)  # fmt: skip
+refused(
+    "a_batch_read_that_ends_at_the_earliest_offset_of_a_partition_is_refused",
+    BATCH, "ending offset for t-0 can't be earliest", "endingOffsets", T | {"endingOffsets": '{"t": {"0": -2}}'},
+    "endingOffsets",
+)  # fmt: skip
+refused(
+    "a_stream_that_ends_at_the_latest_offset_is_refused",
+    STREAM, "Ending offset not valid in streaming queries", "endingOffsets", T | {"endingOffsets": "latest"},
+    "endingOffsets",
+)  # fmt: skip
+refused(
+    "a_minimum_of_offsets_above_their_maximum_is_refused",
+    STREAM, "minOffsetPerTrigger.20. is higher than the maxOffsetsPerTrigger.15.", "minOffsetsPerTrigger",
+    T | {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"}, "minOffsetsPerTrigger", "maxOffsetsPerTrigger",
+)  # fmt: skip
+
+UNSUPPORTED = {
+    "kafka.auto.offset.reset": ("someValue", "none", "earliest", "latest"),
+    "kafka.enable.auto.commit": ("someValue",),
+    "kafka.interceptor.classes": ("someValue",),
+    "kafka.key.deserializer": ("someValue",),
+    "kafka.value.deserializer": ("someValue",),
+}
+for option, contents in UNSUPPORTED.items():
+    for content in contents:
+        refused(
+            f"{option}={content}_is_refused", STREAM, "not supported", option, T | {option: content}, option,
+        )  # fmt: skip
+
+
+@case(
+    STREAM,
+    Refusal("Ending timestamp not valid in streaming queries"),
+    "endingOffsetsByTimestamp",
+    here=[0],
+    documented=Documented("Options", "Also for a stream. A partition that is added to it"),
+)
+def a_stream_that_ends_at_a_time_is_refused(connector: Connector) -> object:
+    topic = connector.topic([])
+    connector.send(topic, [b"0"], timestamp=1_000)
+    connector.send(topic, [b"1"], timestamp=2_000)
+    frame = connector.stream(topic, endingOffsetsByTimestamp=f'{{"{topic}": {{"0": 2000}}}}')
+    return connector.query(frame).run()[0]
+
+
+for content in ("a", "1.0", "0", "-1"):
+
+    @case(
+        STREAM,
+        Refusal("minPartitions|NumberFormatException|For input string"),
+        "minPartitions",
+        here=Refusal("minPartitions"),
+        sentence=f"min_partitions_of_{content}_are_refused",
+    )
+    def min_partitions_that_are_no_number(connector: Connector, content: str = content) -> object:
+        return numbers(connector.read(connector.topic([b"0"]), minPartitions=content))
