@@ -9,9 +9,14 @@ from typing import NamedTuple
 from spark_kafka_eos.auth.secret import Secret
 
 _MODULE = re.compile(
-    r"\s*[\w.$]*\.(?P<module>\w+)\s+(?:required|requisite|sufficient|optional)\b(?P<rest>.*)", re.DOTALL
+    r"\s*[\w.$]*\.(?P<module>\w+)\s+(?i:required|requisite|sufficient|optional)\b(?P<rest>.*)", re.DOTALL
 )
-_OPTION = re.compile(r'(?P<key>[\w.]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))\s*', re.DOTALL)
+# Kafka's parser takes both quotes.
+_OPTION = re.compile(
+    r"""(?P<key>[\w.]+)\s*=\s*
+    (?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"'][^\s;"]*))\s*""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 class Login(NamedTuple):
@@ -29,8 +34,9 @@ def login(jaas: Secret) -> Login:
     rest = match["rest"].strip()
     options: dict[str, Secret] = {}
     while option := _OPTION.match(rest):
-        quoted = option["quoted"]
-        options[option["key"]] = Secret(option["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        bare = option["bare"]
+        quoted = option["double"] or option["single"] or ""
+        options[option["key"]] = Secret(re.sub(r"\\(.)", r"\1", quoted) if bare is None else bare)
         rest = rest[option.end() :]
     if rest.strip() != ";":
         raise ValueError("expected `;` after the last option")

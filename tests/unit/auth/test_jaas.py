@@ -22,6 +22,8 @@ PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required userna
             {"clientId": "c", "ssl.truststore.location": "/ca.pem", "extension_pool": "p"},
         ),
         ("a.OAuthBearerLoginModule required;", "OAuthBearerLoginModule", {}),
+        (PLAIN.replace('"', "'"), "PlainLoginModule", {"username": "alice", "password": "s3cret"}),
+        (r"""a.Plain REQUIRED a='a\'b "c"' b="it's" ;""", "Plain", {"a": 'a\'b "c"', "b": "it's"}),
     ],
 )
 def test_a_login_configuration_yields_its_module_and_options(jaas, module, options):
@@ -36,6 +38,7 @@ def test_a_login_configuration_yields_its_module_and_options(jaas, module, optio
         ("a.Plain username=alice password=s3cret;", "expected"),
         (PLAIN.rstrip(";"), "expected `;` after the last option"),
         ('a.Plain required password="s3cret;', "expected `;` after the last option"),
+        ("a.Plain required password='s3cret;", "expected `;` after the last option"),
         (PLAIN * 2, "expected `;` after the last option"),
     ],
 )
