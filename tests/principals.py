@@ -21,7 +21,9 @@ _RESOURCES = {
 
 
 def add_user(bootstrap: str, user: str, password: str, rights: Iterable[Right]) -> None:
-    """Make `user` known for SCRAM-SHA-256 and grant `rights`; returns once the broker shows them."""
+    """Make `user` known for SCRAM-SHA-256 and grant `rights`; returns once the broker shows them. A name that ends with
+    `*` stands for all that begin so.
+    """
     admin: Any = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     upsertion = UserScramCredentialUpsertion(user, credential, password.encode())
@@ -37,10 +39,11 @@ def add_user(bootstrap: str, user: str, password: str, rights: Iterable[Right]) 
 
 
 def _binding(principal: str, right: Right) -> AclBinding:
+    prefixed = right.name.endswith("*") and right.name != "*"
     return AclBinding(
         _RESOURCES[right.resource],
-        right.name,
-        ResourcePatternType.LITERAL,
+        right.name.rstrip("*") if prefixed else right.name,
+        ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL,
         principal,
         "*",
         AclOperation[_words(right.operation)],

@@ -227,3 +227,39 @@ def test_at_least_once_needs_write_on_the_output_and_with_a_group_read_on_that(k
         copy(connection([source, target]), output, **relaxed | {"kafka.group.id": output})
     assert names(caught.value, named(group, output)), caught.value
     assert copy(connection([source, target, group]), output, **relaxed | {"kafka.group.id": output}) == 3
+
+
+@pytest.fixture
+def ask(kafka, output, tmp_path):
+    """`ask(rights, *words)`: exit code, output and errors of `kafka-eos`, run by a new user with these rights."""
+
+    def run(rights, *words):
+        user = f"{output}-{next(numbers)}"
+        add_user(kafka.bootstrap, user, "hunter2", [named(right, output) for right in rights])
+        properties = tmp_path / f"{user}.properties"
+        properties.write_text(
+            f"bootstrap.servers={kafka.bootstrap_of('SASL_PLAINTEXT')}\nsecurity.protocol=SASL_PLAINTEXT\n"
+            "sasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule "
+            f'required username="{user}" password="hunter2";\n'
+        )
+        done = CliRunner().invoke(app, [*words, "--properties", str(properties)])
+        return done.exit_code, done.stdout, done.stderr
+
+    return run
+
+
+def test_the_exporter_needs_the_rights_that_the_page_names(kafka, connection, output, ask):
+    assert copy(connection(RIGHTS), output) == 3
+    await_stable(kafka.bootstrap, output, behind=(0, 0))
+
+    def of_the_query(text):
+        return {line for line in text.splitlines() if f'"{output}"' in line and "seconds" not in line}
+
+    words = ["exporter", "--once", "--topic", output]
+    everything = CliRunner().invoke(app, [*words, "--bootstrap-servers", kafka.bootstrap]).stdout
+    rights = [Right("Read", "topic", SOURCE), Right("Read", "topic", OUTPUT), Right("Read", "topic", LEDGER_TOPIC)]
+    rights += [Right("Describe", "transactional id", "*"), Right("Describe", "topic", "__transaction_state")]
+    exit_code, shown, errors = ask(rights, *words)
+    assert exit_code == 0, errors
+    assert "kafka_eos_cluster_up 1.0" in shown
+    assert of_the_query(shown) == of_the_query(everything) != set()

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import pytest
 import typer
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RdTopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.main import app
@@ -132,12 +134,17 @@ def test_every_command_has_a_scene_or_a_reason():
     assert set(commands(typer.main.get_command(app))) == SCENES.keys()
 
 
+def words_of(scene: Scene, world: World) -> list[str]:
+    """The command's words after its name, in this world."""
+    words = [word.replace("{id}", world.id) for word in scene.words]
+    return [word if word == EVIL or "{" not in word else word.format_map(world._asdict()) for word in words]
+
+
 @pytest.mark.parametrize("name", [name for name, scene in SCENES.items() if isinstance(scene, Scene)])
 def test_a_terminal_only_shows_what_a_command_prints(world, name):
     scene = SCENES[name]
     assert isinstance(scene, Scene)
-    words = [word.replace("{id}", world.id) for word in scene.words]
-    words = [word if word == EVIL or "{" not in word else word.format_map(world._asdict()) for word in words]
+    words = words_of(scene, world)
     for terminal in (False, True):
         colours = {"FORCE_COLOR": "1", "TERM": "xterm-256color"} if terminal else {}
         done = CliRunner(env={"COLUMNS": "200", **colours}).invoke(app, [*name.split(), *words])
@@ -147,6 +154,33 @@ def test_a_terminal_only_shows_what_a_command_prints(world, name):
     for page in world.traces.glob("p*"):
         said = page.read_text()
         assert is_harmless(said) and "�[2K" in said
+
+
+def contents(world: World) -> object:
+    """What a cluster has, by Kafka's own client: topics with ends, groups with offsets, and the query's id."""
+    admin = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 0})
+    topics = admin.list_topics(timeout=30).topics
+    partitions = [RdTopicPartition(name, n) for name, topic in topics.items() for n in topic.partitions]
+    partitions = [at for at in partitions if at.topic != world.held]  # its transaction ends by its timeout
+    ends = admin.list_offsets({at: OffsetSpec.latest() for at in partitions})
+    groups = [group.group_id for group in admin.list_consumer_groups().result(30).valid]
+    offsets = [admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(each)])[each] for each in groups]
+    return (
+        {(at.topic, at.partition): end.result(30).offset for at, end in ends.items()},
+        {each.result(30).group_id: str(each.result(30).topic_partitions) for each in offsets},
+        CliRunner().invoke(app, ["transactions", "describe", world.id, "--bootstrap-servers", world.bootstrap]).stdout,
+    )
+
+
+def test_no_command_that_only_looks_changes_anything_in_a_cluster(world):
+    before = contents(world)
+    scenes = {name: scene for name, scene in SCENES.items() if isinstance(scene, Scene)}
+    looks = [name for name in scenes if "{bootstrap}" in scenes[name].words]
+    assert {"preflight", "exporter", "verify", "dead-letters replay", "query show", "transactions abort"} <= {*looks}
+    for name in looks:
+        done = CliRunner().invoke(app, [*name.split(), *words_of(scenes[name], world)])
+        assert done.exit_code in (0, 1, 3), done.output
+        assert contents(world) == before, name
 
 
 def test_json_has_the_names_as_they_are_and_is_ascii(world):

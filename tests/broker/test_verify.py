@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import threading
 import time
 from dataclasses import replace
 from unittest import mock
@@ -515,6 +516,51 @@ def test_a_plain_copy_holds_by_its_contents(plain):
     }
     assert "keys and values are those of the source" in shown["findings"][0]["note"]
     assert plain.ask("--copy")[0] == 0
+
+
+def test_a_job_that_sorts_violates_nothing_unless_it_is_said_to_copy(plain):
+    plain.copy(lambda rows, batch: rows.take(pa.array(range(len(rows) - 1, -1, -1))))
+    exit_code, shown = plain.ask()
+    assert (exit_code, shown["verdict"], verdicts(shown)["once"]) == (0, "holds", "holds"), shown
+    exit_code, shown = plain.ask("--copy")
+    assert (exit_code, verdicts(shown)["once"], verdicts(shown)["order"]) == (1, "holds", "violated"), shown
+
+
+def test_the_source_counts_up_to_the_groups_offsets_else_up_to_the_ledgers_else_to_its_end(plain):
+    plain.copy()
+    produce(plain.kafka.bootstrap, plain.source, [b"not read yet"] * 3)
+    assert plain.ask("--copy")[0] == 0
+    (deleted,) = plain.admin.delete_consumer_groups([f"id-{plain.target}"]).values()
+    deleted.result(30)
+    assert plain.ask("--copy")[0] == 0
+    arguments = ["--bootstrap-servers", plain.kafka.bootstrap, "--topic", plain.target, "--source", plain.source]
+    shown = CliRunner().invoke(app, ["verify", *arguments, "--copy", "--json"])
+    assert shown.exit_code == 1
+    (lost,) = json.loads(shown.stdout)["findings"][0]["violations"]
+    assert (lost["kind"], lost["count"]) == ("missing", 3)
+
+
+def test_an_open_transaction_of_any_program_is_waited_for_and_then_a_violation(either_kafka):
+    bootstrap = either_kafka.bootstrap
+    topic = either_kafka.create_topic(f"verify-others-{next(numbers)}", 1)
+    transact(bootstrap, topic, [b"a"] * 5, "commit")
+    transact(bootstrap, topic, [b"b"] * 5, "abort")
+
+    def ask(wait):
+        arguments = ["--bootstrap-servers", bootstrap, "--topic", topic, "--wait", wait, "--json"]
+        shown = CliRunner().invoke(app, ["verify", *arguments])
+        return shown.exit_code, verdicts(json.loads(shown.stdout))
+
+    exit_code, found = ask("5")
+    assert (exit_code, found["visibility"], found["healed"]) == (0, "holds", "holds")
+    owner = transact(bootstrap, topic, [b"c"] * 5, "leave open")
+    exit_code, found = ask("0.5")
+    assert (exit_code, found["healed"]) == (1, "violated")
+    commit = threading.Timer(1, owner.commit_transaction)
+    commit.start()
+    exit_code, found = ask("60")
+    commit.join()
+    assert (exit_code, found["visibility"], found["healed"]) == (0, "holds", "holds")
 
 
 # -- an output of several topics

@@ -31,10 +31,14 @@ class Query:
         self._session, self._bootstrap, self.checkpoint = session, bootstrap, checkpoint
         self._source, self._target = topic("in"), topic("out")
         self._fed = 0
+        self.distinct = False
 
     def feed(self, batches: int) -> None:
         """Add the next numbers to the source."""
-        numbers = range(self._fed, self._fed + batches * BATCH)
+        self.feed_again(range(self._fed, self._fed + batches * BATCH))
+
+    def feed_again(self, numbers: range) -> None:
+        """Add these numbers to the source, after which the next ones follow."""
         produce(self._bootstrap, self._source, [b"%d" % number for number in numbers])
         self._fed = numbers.stop
 
@@ -45,12 +49,13 @@ class Query:
         value = F.col("value").cast("string")
         if fails_at is not None:
             value = F.when(value == str(fails_at), F.raise_error(F.lit("pulled the plug"))).otherwise(value)
-        self._write(reader.load().select(value.alias("value")), sink, options)
+        rows = reader.load().select(value.alias("value"))
+        self._write(rows.dropDuplicates() if self.distinct else rows, sink, options)
 
     def _write(self, frame: DataFrame, sink: str, options: dict[str, str]) -> None:
         options = {"kafka.bootstrap.servers": self._bootstrap, "topic": self._target} | options
         if sink != "kafka":
-            options["kafka.transactional.id"] = f"id-{self._target}"
+            options = {"kafka.transactional.id": f"id-{self._target}"} | options
         stream = frame.writeStream.trigger(availableNow=True).option("checkpointLocation", str(self.checkpoint))
         if sink == "foreachBatch":
             stream = stream.foreachBatch(TransactionalWriter(options))
@@ -66,6 +71,11 @@ class Query:
         assert self.written() == before
         (word,) = set(re.findall(rf"resolve='({way}:[^']+)'", str(refused.value)))
         return str(word)
+
+    def forget(self, batch: int) -> None:
+        """What a driver leaves that is killed after a commit, before Spark records it."""
+        for name in (str(batch), f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink()
 
     def planned_at(self, batch: int) -> int:
         """When Spark planned this micro-batch, in milliseconds: what its file in the checkpoint says for good."""
@@ -138,3 +148,46 @@ def test_of_a_batch_that_died_in_the_built_in_sink_write_repeats_a_part_and_skip
         word = query.word("kafka-eos", "write", resolve=word)
     query.run("kafka-eos", resolve=word)
     assert query.written() == sorted(afterwards)
+
+
+@pytest.mark.parametrize("sink", ["kafka-eos", pytest.param("foreachBatch", marks=pytest.mark.slow)])
+def test_a_query_with_state_keeps_it_when_it_changes_from_the_built_in_sink(query, sink):
+    query.distinct = True
+    query.feed(2)
+    query.run("kafka")
+    query.feed_again(range(BATCH, 3 * BATCH))
+    query.run(sink, resolve=query.word(sink, "write"))
+    assert query.written() == list(range(3 * BATCH)), "those of before the change are not new"
+
+
+def test_what_kafka_eos_committed_and_spark_did_not_record_the_built_in_sink_writes_again(query):
+    query.feed(2)
+    query.run("kafka-eos")
+    query.forget(1)
+    query.run("kafka")
+    assert query.written() == sorted([*range(20), *range(10, 20)])
+
+
+@pytest.mark.parametrize("committed_before", [0, 1], ids=["the first batch", "the batch after one of kafka-eos"])
+def test_a_batch_that_the_built_in_sink_has_written_is_written_again_without_a_refusal(query, committed_before):
+    query.feed(committed_before)
+    if committed_before:
+        query.run("kafka-eos")
+    query.feed(1)
+    query.run("kafka")
+    query.forget(committed_before)
+    query.run("kafka-eos")
+    once = list(range(committed_before * BATCH + BATCH))
+    assert query.written() == sorted([*once, *once[-BATCH:]])
+
+
+@pytest.mark.parametrize("sink", ["kafka-eos", pytest.param("foreachBatch", marks=pytest.mark.slow)])
+def test_a_query_whose_transactional_id_is_renamed_continues_by_the_word(query, sink):
+    query.feed(2)
+    query.run(sink)
+    query.feed(1)
+    renamed = {"kafka.transactional.id": "renamed-" + query.checkpoint.parent.name + sink}
+    query.run(sink, resolve=query.word(sink, "write", **renamed), **renamed)
+    query.feed(1)
+    query.run(sink, **renamed)
+    assert query.written() == list(range(40))

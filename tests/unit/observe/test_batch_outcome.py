@@ -6,14 +6,18 @@ import queue
 from dataclasses import replace
 
 import pytest
+from pyspark import TaskContext
 
 from spark_kafka_eos.appending.report import CommitReport
+from spark_kafka_eos.observe import datagrams
 from spark_kafka_eos.observe.datagrams import Collector
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.observe.outcomes import outcome_of
 from spark_kafka_eos.observe.tallies import BatchOutcome
-from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.protocol.trace import Request, Trace
+from spark_kafka_eos.reading import records
+from spark_kafka_eos.spark import source
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "orders", "topic": "out"})
 END = Request(api="EndTxn", node="b:1", start=0.0, milliseconds=1.0)
@@ -64,3 +68,16 @@ def test_a_listener_that_is_gone_fails_no_batch(heard):
     host, _, key = address.rsplit(":", 2)
     for gone in (f"{host}:9:{key}", f"no.such.host.invalid:9:{key}"):
         observer(OPTIONS, gone)(REPORT)
+
+
+def test_without_a_listener_neither_a_commit_nor_a_task_sends_anything(monkeypatch):
+    class Context:
+        def getLocalProperty(self, name):
+            return None
+
+    monkeypatch.setattr(datagrams, "_send", lambda *_: pytest.fail("somebody sends"))
+    monkeypatch.setattr(TaskContext, "get", staticmethod(Context))
+    monkeypatch.setattr(records, "read", lambda *_: iter(()))
+    observer(OPTIONS)(REPORT)
+    client = source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"})
+    assert list(source.read_records([], client)) == []

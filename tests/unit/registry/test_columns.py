@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
+
 import pytest
 from pyspark.sql import functions
 
-from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.errors import ConfigurationError, RegistryError
 from spark_kafka_eos.registry import from_confluent, to_confluent
 from spark_kafka_eos.registry.client import Registry, _sessions
+from spark_kafka_eos.testing.registry import RegistryServer
+from tests.certificates import issue
 
 
 def test_a_spark_without_functions_of_arrow_columns_is_named(server, monkeypatch):
@@ -45,6 +49,21 @@ def test_options_that_are_mappings_and_functions_are_handed_to_the_client(server
         assert registry.session.latest("t-value").text == '"string"'
         assert registry.session is registry.session
     assert len(_sessions) <= 16
+
+
+def test_a_registry_whose_certificate_is_not_trusted_gets_no_credentials(tmp_path):
+    issued = issue(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(issued.broker_keystore)
+    with RegistryServer() as server:
+        server._http.socket = context.wrap_socket(server._http.socket, server_side=True)
+        server.register("t-value", '"string"')
+        given = {"url": server.url.replace("http:", "https:"), "basic.auth.user.info": "me:secret"}
+        with pytest.raises(RegistryError, match="did not answer") as raised:
+            Registry.of(given).session.latest("t-value")
+        assert "secret" not in str(raised.value) and server.requests == []
+        trusting = Registry.of(given | {"ssl.ca.location": str(issued.ca)})
+        assert trusting.session.latest("t-value").text == '"string"'
 
 
 def test_a_registry_shows_its_hosts_and_nothing_else():

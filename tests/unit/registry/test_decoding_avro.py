@@ -53,6 +53,14 @@ def test_what_confluents_serializer_writes_is_read_as_it_was(server, written):
     assert found.values.to_pylist() == [row(order(number)) for number in range(200)]
 
 
+def test_a_schema_is_asked_for_once_however_many_records_have_it(server, written):
+    server.requests.clear()
+    for _ in range(3):
+        assert decoded(server, written).faults == {}
+    asked = [request for request in server.requests if "/schemas/ids/" in request]
+    assert len(written) == 200 and len(asked) == 1
+
+
 def test_each_bad_record_is_a_fault_of_its_own(server, written):
     json_id = server.register("events-value", '{"type": "object"}', "JSON")
     damaged = {

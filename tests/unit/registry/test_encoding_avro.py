@@ -32,6 +32,13 @@ def test_the_bytes_are_those_of_confluents_serializer(client):
     assert write(schema, column, expected[0][:5]).to_pylist() == expected
 
 
+def test_a_timestamp_that_is_written_as_milliseconds_loses_its_microseconds():
+    schema = parse('{"type": "long", "logicalType": "timestamp-millis"}')
+    column = pa.array([1_700_000_000_123_456], pa.timestamp("us", "UTC"))
+    (value,) = write(schema, column, b"").to_pylist()
+    assert fastavro.schemaless_reader(io.BytesIO(value), {"type": "long"}) == 1_700_000_000_123
+
+
 # Any schema, and values of it as Spark has them. `plain` is the schema for the witness: each branch of a union is a
 # record of one field, which adds no byte, so that fastavro, too, says which branch a value is of.
 

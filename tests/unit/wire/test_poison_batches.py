@@ -135,6 +135,15 @@ def test_a_poison_batch_takes_bounded_memory_and_time_or_is_refused_by_its_offse
     assert not found.refused or found.refused.startswith("the record batch at offset 0"), found
 
 
+def test_headers_of_any_number_are_skipped_where_they_are_not_read() -> None:
+    many = POISON["1 record of many headers"](16 * MIB)
+    with pytest.raises(CorruptRecordBatch, match=REFUSED["1 record of many headers"]):
+        list(decode_in_parts(many, scan(many), include_headers=True, max_bytes=16 * MIB))
+    assert (
+        sum(part.num_rows for part in decode_in_parts(many, scan(many), include_headers=False, max_bytes=16 * MIB)) == 1
+    )
+
+
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_a_batch_that_is_decoded_in_pieces_has_the_same_records(include_headers: bool) -> None:
     payload = b"".join(
