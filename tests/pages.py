@@ -1,7 +1,8 @@
 """The pages for readers: where they are, and how their examples run.
 
-The pages' convention: python blocks of a page share a namespace; `localhost:9092` stands for the broker and `/tmp/` for
-a folder of the test's own; an expression followed by `# -> value`, on one line, is compared with that value.
+The pages' convention: python blocks of a page share a namespace; `localhost:9092` stands for the broker,
+`localhost:9192` for one of another cluster, and `/tmp/` for a folder of the test's own; an expression followed by
+`# -> value`, on one line, is compared with that value.
 
 Commands (`sh`) and programs (`python`) are run by tests, unless a comment before them says by which one else they are,
 or why they are not: `<!-- run by tests/… -->`, `<!-- not run: … -->`. Parts of programs (`py`) have such a comment.
@@ -39,12 +40,14 @@ EXAMPLES = {
     ],
     "docs/dead-letters.md": ["orders-in", "orders-amounts", "orders-dead"],
     "docs/tracing.md": ["parcels", "parcels-copy"],
-    "docs/clusters.md": ["trades", "trades-mirror"],
+    "docs/clusters.md": ["trades"],
     "docs/kafka-checkpoint.md": ["tickets", "tickets-copy"],
     "docs/monitoring.md": ["watched", "watched-copy"],
     "docs/chaos.md": ["survived"],
     "docs/deploying.md": [],
 }
+# The topics that they need on another cluster.
+EXAMPLES_ELSEWHERE = {"docs/clusters.md": ["trades-mirror"]}
 # Pages whose programs need more than topics, and the tests that have it.
 RUN_BY = {
     "README.md": "tests/spark/test_readme.py",
@@ -90,6 +93,7 @@ def run(
     bootstrap: str = "localhost:9092",
     folder: str = "/tmp",
     *,
+    elsewhere: str = "localhost:9192",
     between: Callable[[], None] = lambda: None,
     **names: object,
 ) -> int:
@@ -97,10 +101,18 @@ def run(
     namespace: dict[str, object] = {**names, "check": check}
     programs = python_blocks(ROOT / page)
     for number, block in enumerate(programs, start=1):
-        code = block.replace("localhost:9092", bootstrap).replace("/tmp/", f"{folder}/")
+        code = here(block, bootstrap, folder, elsewhere)
         exec(compile(compare(code), f"{page}, block {number}", "exec"), namespace)
         between()
     return len(programs)
+
+
+def here(text: str, bootstrap: str, folder: str, elsewhere: str) -> str:
+    """The text with the test's own brokers and folder."""
+    own = {"localhost:9092": bootstrap, "localhost:9192": elsewhere, "/tmp/": f"{folder}/"}
+    for shown, used in own.items():
+        text = text.replace(shown, used)
+    return text
 
 
 def python_blocks(page: Path) -> list[str]:

@@ -8,8 +8,9 @@ decide.py       the same, with the options applied
 topic.py        reads the records from the brokers, and appends the next one
 create.py       creates the topic
 keeper.py       the entry of one transactional.id: read by its owner, written in each batch's transaction
+source_clusters.py  which cluster each source of a batch reads, and which of its topics are the sink's
 progress.py     where a sink's transactions ended, for a source
 diagnosis.py    what would be decided about the next batch, without owning the transactional.id
 
-Only topic, create, keeper, progress and diagnosis use connections: `make check` verifies it.
+Only topic, create, keeper, source_clusters, progress and diagnosis use connections: `make check` verifies it.
 """

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 import time
-import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_kafka_eos.errors import ConfigurationError, TransactionAborted, UnknownTopic
+from spark_kafka_eos.errors import TransactionAborted, UnknownTopic
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
@@ -21,18 +20,17 @@ from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import (
     MicroBatch,
     OffsetAndMetadata,
     OffsetRange,
-    Offsets,
     Origin,
     ProducerIdentity,
     SourceRange,
     TopicPartition,
-    lowest,
 )
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import MISSING_SOURCE
@@ -72,10 +70,10 @@ class LedgerKeeper:
         self._signer = signer_of(options)
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
         self._source_group = GroupCoordinator(cluster, options.group_id)
+        self._sources = SourceClusters(options, cluster)
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
         self._under = _UNKNOWN  # producer id and epoch of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
-        self._ids_here: Mapping[str, uuid.UUID] = {}  # of source topics that were found to be on the sink's cluster
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._answers: list[tuple[str, Callable[[], object], object]] = []
@@ -196,11 +194,11 @@ class LedgerKeeper:
         offsets.
         """
         batch = self._known(batch)
-        own, clusters = self._cluster.cluster_id(), self._clusters(batch)
+        own, clusters = self._cluster.cluster_id(), self._sources.of(batch)
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         known = isinstance(entry, LedgerEntry) and (entry.query_id == batch.query_id or entry.sources is not None)
-        if not known and (asked := self._starts_here(batch, clusters)):
+        if not known and (asked := self._sources.starts_here(batch)):
             ask = functools.partial(self._source_group.fetch_offsets, asked)
             committed = ask(require_stable=self._waits)
             self._note_answer(self._source_group, functools.partial(ask, require_stable=False), committed)
@@ -256,7 +254,7 @@ class LedgerKeeper:
         Raises TransactionAborted if the verdict on the batch was based on an outdated answer.
         """
         batch = self._known(batch)
-        clusters = self._clusters(batch)
+        clusters = self._sources.of(batch)
         entry = self._next_entry(batch, clusters, incomplete, written, table)
         pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
         pointers |= self._lead_on(identity, entry)
@@ -266,7 +264,7 @@ class LedgerKeeper:
         # broker, and saves 4 to 9 ms of 12 to 16 with three.
         acknowledged = self.topic.append(self._coordinator, identity, value, timestamp_ms=now_ms)
         self._send_offsets(identity, self._ledger_group, pointers)
-        if offsets := self._source_offsets(batch, clusters):
+        if offsets := self._source_offsets(batch):
             self._send_offsets(identity, self._source_group, offsets)
         self._confirm_answers()
         if self._answers and not self.topic.follows(self._position, acknowledged):
@@ -296,7 +294,7 @@ class LedgerKeeper:
 
     def send_source_offsets(self, identity: ProducerIdentity, batch: MicroBatch) -> None:
         """Add only the source offsets, for batches without a ledger entry."""
-        if offsets := self._source_offsets(batch, self._clusters(batch)):
+        if offsets := self._source_offsets(batch):
             self._send_offsets(identity, self._source_group, offsets)
 
     def _known(self, batch: MicroBatch) -> MicroBatch:
@@ -306,7 +304,7 @@ class LedgerKeeper:
         if batch.destination:
             return replace(batch, destination=self._destination(batch.destination))
         own = self._cluster.cluster_id()
-        pairs = zip(batch.sources, self._clusters(batch), strict=True)
+        pairs = zip(batch.sources, self._sources.of(batch), strict=True)
         sources = tuple(
             self._with_origin(source) if source is not None and source.origin is None and cluster == own else source
             for source, cluster in pairs
@@ -319,59 +317,16 @@ class LedgerKeeper:
         return replace(source, origin=origin, start_origin=origin if self._options.fail_on_data_loss else None)
 
     def _origin(self, source: SourceRange) -> Origin:
-        ids = self._topic_ids({tp.topic for tp in source.end})
+        ids = self._sources.topic_ids({tp.topic for tp in source.end})
         epochs = {tp: self._cluster.leader_epoch(tp) for tp in source.end if tp.topic in ids}
         return Origin(cluster=self._cluster.cluster_id(), topic_ids=ids, leader_epochs=epochs)
-
-    def _topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
-        """The ids of those topics that exist on the sink's cluster."""
-        try:
-            self._cluster.look_up(names)
-        except UnknownTopic:
-            names = self._cluster.existing(names, patience_ms=0)
-        return {name: self._cluster.topic(name).id for name in names}
 
     def _destination(self, topics: str) -> str:
         """The topics with their ids: one that was created again is another destination."""
         named = topics.removeprefix(verdicts.NAMED_BY_ROWS)
         names = [name for name in named.split(",") if name]
-        ids = self._topic_ids(names)
+        ids = self._sources.topic_ids(names)
         return topics[: len(topics) - len(named)] + ",".join(f"{name}@{ids.get(name, '')}" for name in names)
-
-    def _clusters(self, batch: MicroBatch) -> tuple[str, ...]:
-        """The cluster id of each of the batch's sources."""
-        sources = batch.sources
-        named, own = self._options.source_clusters, self._cluster.cluster_id()
-        if len(named) > 1 and len(named) != len(sources):
-            raise ConfigurationError(
-                "sourceClusters",
-                f"lists {len(named)} clusters, but the query has {len(sources)} sources",
-                action="Set one cluster for all sources, or one for each source, in their order.",
-            )
-        every = named if len(named) > 1 else (named or ("",)) * len(sources)
-        return tuple(_cluster_of(source, name, own) for source, name in zip(sources, every, strict=True))
-
-    def _is_here(self, source: SourceRange | None, cluster: str) -> Callable[[TopicPartition], bool]:
-        """Whether a partition of this source is on the sink's cluster.
-
-        Two clusters may have the same id, as when a volume was cloned; then a topic of the same name has another id.
-        """
-        if source is None or cluster != self._cluster.cluster_id():
-            return lambda _: False
-        if source.origin is None or not source.origin.topic_ids:
-            return lambda _: True
-        read = source.origin.topic_ids
-        here = self._topic_ids(read.keys()) if read != self._ids_here else read
-        if here == read:
-            self._ids_here = read
-        return lambda tp: tp.topic not in read or here.get(tp.topic) == read[tp.topic]
-
-    def _starts_here(self, batch: MicroBatch, clusters: Sequence[str]) -> list[TopicPartition]:
-        """The partitions that the batch reads from the sink's own cluster."""
-        partitions: set[TopicPartition] = set()
-        for cluster, source in zip(clusters, batch.sources, strict=True):
-            partitions.update(filter(self._is_here(source, cluster), (source and source.start) or {}))
-        return sorted(partitions)
 
     def _next_entry(
         self,
@@ -390,7 +345,7 @@ class LedgerKeeper:
             serial=1 + (0 if self._entry is None else self._entry.serial),
             run_id=batch.run_id,
             earlier_runs=ledger.runs_before(last, batch.run_id),
-            outputs={**dict.fromkeys(sorted(outputs)), **self._topic_ids(outputs)},
+            outputs={**dict.fromkeys(sorted(outputs)), **self._sources.topic_ids(outputs)},
             sources=tuple(
                 None
                 if source is None
@@ -403,14 +358,11 @@ class LedgerKeeper:
             written=written,
         )
 
-    def _source_offsets(self, batch: MicroBatch, clusters: Sequence[str]) -> _Offsets:
+    def _source_offsets(self, batch: MicroBatch) -> _Offsets:
         """The offsets to commit to the source's group: only those of topics on the sink's cluster."""
         mark = ledger.source_mark(self._options.transactional_id)
-        ends: list[Offsets] = []
-        for cluster, source in zip(clusters, batch.sources, strict=True):
-            here = self._is_here(source, cluster)
-            ends.append({} if source is None else {tp: offset for tp, offset in source.end.items() if here(tp)})
-        return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in lowest(ends).items()}
+        ends = self._sources.ends_here(batch)
+        return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in ends.items()}
 
     def _send_offsets(self, identity: ProducerIdentity, group: GroupCoordinator, offsets: _Offsets) -> None:
         self._coordinator.add_offsets(identity, group.group_id)
@@ -428,19 +380,6 @@ class LedgerKeeper:
             _log.warning("the offsets of %s are not committed, because the topic no longer exists", gone)
             if left:
                 group.commit_in_transaction(identity, left, transaction_version=version)
-
-
-def _cluster_of(source: SourceRange | None, named: str, own: str) -> str:
-    """The cluster that a source reads: as it says itself, or else as the option sourceClusters says."""
-    if source is None or source.origin is None or not source.origin.cluster:
-        return named or own
-    if named not in ("", source.origin.cluster):
-        raise ConfigurationError(
-            "sourceClusters",
-            f"says that the query reads cluster {named}, but its source reads {source.origin.cluster}",
-            action="Omit it: a kafka-eos source says itself which cluster it reads.",
-        )
-    return source.origin.cluster
 
 
 def _shown(offsets: object) -> str:

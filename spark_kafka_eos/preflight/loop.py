@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.preflight.findings import Finding, Severity
 
@@ -21,16 +19,3 @@ def loop(topics: Iterable[str], options: SinkOptions) -> Finding | None:
         meaning="A dead letter would come back in every batch",
         action="Leave it out of what the query reads (subscribePattern may match it), or set another deadLetterTopic",
     )
-
-
-def refuse_loop(options: SinkOptions, batch: MicroBatch) -> None:
-    """Raise ConfigurationError if the query reads the topic of its own dead letters."""
-    named = options.source_clusters
-    if len(named) <= 1:
-        here = [] if any(named) else [batch.end]
-    else:
-        here = [one.end for name, one in zip(named, batch.sources, strict=False) if not name and one is not None]
-    if (found := loop({tp.topic for end in here for tp in end}, options)) is not None:
-        raise ConfigurationError(
-            "deadLetterTopic", f"{found.subject}: {found.found}. {found.meaning}", action=f"{found.action}."
-        )

@@ -8,19 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.appending.staging import Staging
-from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, PreflightFailed, StagingFull, UnknownTopic
+from spark_kafka_eos.errors import KafkaEosError, PreflightFailed, StagingFull
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.sink import MISSING_SOURCE, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.options.sink import groups as groups_of
+from spark_kafka_eos.options.sink import internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight import checks, message_formats, releases
 from spark_kafka_eos.preflight.abilities import sink_findings, source_findings
 from spark_kafka_eos.preflight.checks import Facts
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.services import Service, recognised
-from spark_kafka_eos.protocol import describe, offsets
+from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import GroupFacts
 from spark_kafka_eos.protocol.groups import GroupCoordinator
@@ -136,32 +135,6 @@ def preflight(
         raise PreflightFailed(
             f"the preflight found {len(errors)} error{'' if len(errors) == 1 else 's'}:{listed}",
             action="Fix this and restart; with preflight=false, the query starts in spite of it.",
-        )
-
-
-def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
-    """Raise ConfigurationError if a query's first batch shows that its source is on another cluster that was not set.
-
-    Otherwise, the source's offsets would be committed for a topic of the same name on the sink's cluster. This is
-    detected if the batch ends beyond the end of the sink's topic, but not if the sink's topic is longer.
-    """
-    read = batch.end
-    if options.source_clusters or batch.batch_id or not read or not options.transactional_id:
-        return
-    try:
-        ends = offsets.latest(cluster, read, isolation_level="read_uncommitted")
-    except UnknownTopic as error:
-        if options.fail_on_data_loss:
-            raise error.replaced(action=MISSING_SOURCE) from error
-        return
-    beyond = [tp for tp in sorted(ends) if read[tp] > ends[tp]]
-    if beyond:
-        tp = beyond[0]
-        raise ConfigurationError(
-            "sourceClusters",
-            f"is required: the batch reads {tp} up to offset {read[tp]}, but on the sink's cluster this partition "
-            f"ends at {ends[tp]}, so the source is on another cluster",
-            action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) returns.",
         )
 
 

@@ -100,7 +100,9 @@ def next_batch(files: Files) -> tuple[MicroBatch | None, bool]:
     batch = micro_batch(files.read_text, last)
     if files.read_text(f"commits/{last}") is None:
         return batch, True
-    sources = tuple(source and SourceRange(start=source.end, end=source.end) for source in batch.sources)
+    sources = tuple(
+        source and replace(source, start=source.end, start_origin=source.origin, sinks=()) for source in batch.sources
+    )
     return replace(batch, batch_id=last + 1, digest="", sources=sources), False
 
 

@@ -31,8 +31,8 @@ from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.participants.participant import Participant
-from spark_kafka_eos.preflight.loop import refuse_loop
-from spark_kafka_eos.preflight.run import check_source_cluster, preflight
+from spark_kafka_eos.preflight.run import preflight
+from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
@@ -163,7 +163,7 @@ class MicroBatchWriter:
         if isinstance(transaction, TwoPhaseTransaction):
             transaction.will_write(None if table is None else table.frame)
         check_source_cluster(cluster, self._options, batch)
-        refuse_loop(self._options, batch)
+        refuse_loop(cluster, self._options, batch)
         folder = folder_of(batch.batch_id)
         way = self._way(session, cluster, rows, choice, staging, folder, batch, leftovers)
 

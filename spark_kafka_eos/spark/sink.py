@@ -160,13 +160,12 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             return
         super().check()
         if read("commits/0") is None and read("offsets/0") is not None:
-            from spark_kafka_eos.preflight.loop import refuse_loop  # of the first batch
-            from spark_kafka_eos.preflight.run import check_source_cluster
+            from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop  # of the first batch
             from spark_kafka_eos.spark.checkpoint import micro_batch
 
             batch = micro_batch(read, 0)
-            refuse_loop(self._options, batch)
             with self._connect(self._options.client) as cluster:
+                refuse_loop(cluster, self._options, batch)
                 check_source_cluster(cluster, self._options, batch)
         _checked.add(self._options)
 

@@ -28,7 +28,7 @@ from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_writ
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
-from spark_kafka_eos.preflight.loop import refuse_loop
+from spark_kafka_eos.preflight.sources import refuse_loop
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.staged_message import staged
@@ -70,7 +70,6 @@ def commit_micro_batch(
     options: SinkOptions, connect: Connect, staging: Staging, messages: Messages, batch: MicroBatch
 ) -> CommitReport:
     """Commit a stream's micro-batch: its records, source offsets and ledger entry in one transaction."""
-    refuse_loop(options, batch)
     collectors = {message.collector for message in staged(messages)} - {None}
     decide = decide_micro_batch(options)
     connected = partial(kept_cluster, connect, options.client)
@@ -116,6 +115,7 @@ def _commit(
         )
     batch = pinned(batch, reports)
     with raising_when_ended(), connected() as cluster:
+        refuse_loop(cluster, options, batch)
         return commit_batch(
             committer(options, cluster, decide, planned_under=planned_under),
             batch,

@@ -22,8 +22,9 @@ from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosErr
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import identity_of
 from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, ProducerIdentity
+from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, Offsets, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.groups import GroupCoordinator
@@ -39,9 +40,8 @@ class IdempotentWrites:
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._cluster, self._sink = cluster, identity_of(options)
-        # The offsets of another cluster's topic would be taken for those of this cluster's.
-        here = options.group_id and not any(options.source_clusters)
-        self._group = GroupCoordinator(cluster, options.group_id) if here else None
+        self._group = GroupCoordinator(cluster, options.group_id) if options.group_id else None
+        self._sources = SourceClusters(options, cluster)
         self._fail_on_data_loss = options.fail_on_data_loss
         self._degree = options.enable_idempotence
         self._identity: ProducerIdentity | None = None
@@ -71,26 +71,26 @@ class IdempotentWrites:
             return write(self.identity)
 
     def commit(self, batch: MicroBatch, *, written: Written) -> None:
-        """Commit the source offsets to `kafka.group.id`, if set, for lag tools; not if a source is on another
+        """Commit the source offsets to `kafka.group.id`, if set, for lag tools: only those of topics on the sink's
         cluster.
         """
         del written
         if self._group is not None and batch.end:
-            self._commit_offsets(self._group, batch)
+            with phase("offsets"), _nothing_is_taken_back():
+                self._commit_offsets(self._group, self._sources.ends_here(batch))
         self._end()
 
     def abort(self) -> None:
         """End the attempt. Appended records stay; the next attempt appends them again."""
         self._end()
 
-    def _commit_offsets(self, group: GroupCoordinator, batch: MicroBatch) -> None:
-        with phase("offsets"), _nothing_is_taken_back():
-            try:
-                group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in batch.end.items()})
-            except UnknownTopic as error:
-                if self._fail_on_data_loss:
-                    raise
-                _log.warning("the source offsets are not committed, because a topic no longer exists: %s", error.what)
+    def _commit_offsets(self, group: GroupCoordinator, ends: Offsets) -> None:
+        try:
+            group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in ends.items()})
+        except UnknownTopic as error:
+            if self._fail_on_data_loss:
+                raise
+            _log.warning("the source offsets are not committed, because a topic no longer exists: %s", error.what)
 
     def _producer_id(self) -> ProducerIdentity:
         """A producer id that is held, with its next epoch, or a new one; PLAIN if there is none."""

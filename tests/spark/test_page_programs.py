@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from tests.pages import EXAMPLES, ROOT, compare, python_blocks
+from tests.pages import EXAMPLES, EXAMPLES_ELSEWHERE, ROOT, compare, here, python_blocks
 from tests.reading import read_committed
 from tests.wheel import wheel_environment
 
@@ -61,10 +61,6 @@ def run(program: str, folder: Path, environment: dict[str, str]) -> None:
     assert done.returncode == 0, f"{done.stdout[-2_000:]}\n{done.stderr[-6_000:]}"
 
 
-def here(text: str, kafka: EmbeddedKafka, folder: Path) -> str:
-    return text.replace("localhost:9092", kafka.bootstrap).replace("/tmp/", f"{folder}/")
-
-
 def test_the_readmes_program_waits_for_its_end_and_writes_the_paid_orders(
     kafka: EmbeddedKafka, tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -75,18 +71,24 @@ def test_the_readmes_program_waits_for_its_end_and_writes_the_paid_orders(
         producer.produce("orders", key=str(number), value=f'{{"paid": {"true" if number % 3 == 0 else "false"}}}')
     producer.flush()
     (program,) = python_blocks(ROOT / "README.md")
-    run(here(program, kafka, tmp_path), tmp_path, environment)
+    run(here(program, kafka.bootstrap, str(tmp_path), ""), tmp_path, environment)
     keys = [int(bytes(found.key() or b"")) for found in read_committed(kafka.bootstrap, "orders-paid")]
     assert sorted(keys) == list(range(0, 300, 3))
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_the_programs_of_a_guide_run_as_one_script(
-    page: str, kafka: EmbeddedKafka, tmp_path: Path, environment: dict[str, str]
+    page: str, kafka: EmbeddedKafka, tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     for topic in EXAMPLES[page]:
         kafka.create_topic(topic, partitions=3)
+    second = ""
+    for topic in EXAMPLES_ELSEWHERE.get(page, ()):
+        another: EmbeddedKafka = request.getfixturevalue("elsewhere")
+        another.create_topic(topic, partitions=3)
+        second = another.bootstrap
     shutil.copytree(ROOT / "conf", tmp_path / "conf")  # the files that are ready to copy
-    blocks = [here(compare(block), kafka, tmp_path) for block in python_blocks(ROOT / page)]
+    given = (kafka.bootstrap, str(tmp_path), second)
+    blocks = [here(compare(block), *given) for block in python_blocks(ROOT / page)]
     head = f"from pyspark.sql import Row, SparkSession\n{CHECK}{ELSEWHERE}"
     run(head + FINISH.join([*blocks, ""]), tmp_path, environment)

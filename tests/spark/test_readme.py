@@ -7,14 +7,14 @@ from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from tests.pages import EXAMPLES, ROOT, check, compare, python_blocks
+from tests.pages import EXAMPLES, EXAMPLES_ELSEWHERE, ROOT, check, compare, python_blocks
 from tests.pages import run as run_page
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def run(page: str, spark: SparkSession, bootstrap: str, folder: Path) -> int:
+def run(page: str, spark: SparkSession, bootstrap: str, folder: Path, **elsewhere: str) -> int:
     """Run the page's blocks, to the end of the queries that each one starts; how many blocks there were."""
 
     def finish() -> None:
@@ -22,7 +22,7 @@ def run(page: str, spark: SparkSession, bootstrap: str, folder: Path) -> int:
             query.processAllAvailable()
             query.stop()
 
-    return run_page(page, bootstrap, str(folder), between=finish, Row=Row)
+    return run_page(page, bootstrap, str(folder), between=finish, Row=Row, **elsewhere)
 
 
 def test_the_readmes_example_writes_the_paid_orders_once(
@@ -48,11 +48,17 @@ def test_every_example_of_a_guide_shows_what_it_says(
     kafka: EmbeddedKafka,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(ROOT)
     for topic in EXAMPLES[page]:
         kafka.create_topic(topic, partitions=3)
-    assert run(page, spark, kafka.bootstrap, tmp_path) == len(python_blocks(ROOT / page)) > 0
+    second = {}
+    for topic in EXAMPLES_ELSEWHERE.get(page, ()):
+        another: EmbeddedKafka = request.getfixturevalue("elsewhere")
+        another.create_topic(topic, partitions=3)
+        second = {"elsewhere": another.bootstrap}
+    assert run(page, spark, kafka.bootstrap, tmp_path, **second) == len(python_blocks(ROOT / page)) > 0
 
 
 def test_the_page_on_verify_traces_a_copy_and_proves_it(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
+from spark_kafka_eos.model import MicroBatch, Origin, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight.checks import Facts, findings, source_findings
 from spark_kafka_eos.preflight.findings import Finding, Severity
-from spark_kafka_eos.preflight.loop import loop, refuse_loop
+from spark_kafka_eos.preflight.loop import loop
+from spark_kafka_eos.preflight.sources import refuse_loop
 from spark_kafka_eos.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unread
+from tests.model_kafka import KafkaModel
 
 EVERYTHING = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
 SETTINGS = {
@@ -508,8 +512,23 @@ def test_a_topic_of_that_name_on_another_cluster_is_another_topic(clusters, refu
     sources = (SourceRange(start={}, end=other), SourceRange(start={}, end=dead))
     batch = MicroBatch(query_id="q", batch_id=0, digest="d", sources=sources)
     options = sink(deadLetterTopic="dead", sourceClusters=clusters or None)
+    cluster = KafkaModel(1, {"in": 1, "dead": 1}).cluster()
     if not refused:
-        refuse_loop(options, batch)
+        refuse_loop(cluster, options, batch)
         return
     with pytest.raises(ConfigurationError, match="the query reads its deadLetterTopic"):
-        refuse_loop(options, batch)
+        refuse_loop(cluster, options, batch)
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "same_topic", "refused"), [("model", True, True), ("there", True, False), ("model", False, False)]
+)
+def test_a_source_says_itself_that_its_topic_of_that_name_is_another_one(cluster_id, same_topic, refused):
+    """On another cluster, or on one that was cloned and has the same id."""
+    cluster = KafkaModel(1, {"dead": 1}).cluster()
+    topic_id = cluster.topic("dead").id if same_topic else uuid.uuid4()
+    origin = Origin(cluster=cluster_id, topic_ids={"dead": topic_id})
+    source = SourceRange(start={}, end={TopicPartition("dead", 0): 1}, origin=origin)
+    batch = MicroBatch(query_id="q", batch_id=0, digest="d", sources=(source,))
+    with pytest.raises(ConfigurationError, match="deadLetterTopic") if refused else nullcontext():
+        refuse_loop(cluster, sink(deadLetterTopic="dead"), batch)

@@ -2,6 +2,8 @@
 
 import logging
 import pickle
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -9,11 +11,12 @@ from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.model import MicroBatch, Origin, TopicPartition
 from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.preflight import run
 from spark_kafka_eos.preflight.findings import Finding, Severity
-from spark_kafka_eos.preflight.run import check_source_cluster, examine_staging, preflight
+from spark_kafka_eos.preflight.run import examine_staging, preflight
+from spark_kafka_eos.preflight.sources import check_source_cluster
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import GroupFacts
@@ -70,6 +73,34 @@ def test_a_first_batch_that_reads_further_than_the_sinks_own_topic_shows_another
         check_source_cluster(kafka.cluster(), options(**given), batch)
     assert error.value.option == "sourceClusters"
     assert "Nothing was committed" in str(error.value)
+
+
+@pytest.mark.parametrize("topics", [{"in": 1}, {}], ids=["a topic of that name", "none"])
+@pytest.mark.parametrize("cluster_id", ["there", "model"])
+def test_a_source_that_says_which_cluster_it_reads_is_not_in_doubt(topics, cluster_id):
+    kafka = KafkaModel(2, topics)
+    source = replace(first_batch(8).sources[0], origin=Origin(cluster=cluster_id))
+    check_source_cluster(kafka.cluster(), options(), replace(first_batch(8), sources=(source,)))
+    assert kafka.requests == []
+
+
+def test_a_first_batch_that_ends_before_the_sinks_own_topic_begins_is_in_doubt():
+    kafka = KafkaModel(2, {"in": 1})
+    kafka.partitions[IN].append_plain((None,) * 7)
+    kafka.partitions[IN].start_offset = 5
+    with pytest.raises(
+        ConfigurationError, match="up to offset 4, .* begins at 5: the source is on another cluster, un"
+    ):
+        check_source_cluster(kafka.cluster(), options(), first_batch(4))
+    check_source_cluster(kafka.cluster(), options(), first_batch(5))
+
+
+@pytest.mark.parametrize(("group", "refused"), [("g", True), (None, False)])
+def test_also_without_transactions_no_offset_goes_to_the_group_in_doubt(group, refused):
+    kafka = KafkaModel(2, {"in": 1})
+    relaxed = options(**{"deliveryGuarantee": "at-least-once", "kafka.group.id": group, "kafka.transactional.id": None})
+    with pytest.raises(ConfigurationError, match="sourceClusters") if refused else nullcontext():
+        check_source_cluster(kafka.cluster(), relaxed, first_batch(1))
 
 
 def test_nothing_wrong_is_silent(caplog):

@@ -1,10 +1,11 @@
 import json
+import uuid
 
 import pytest
 
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import SinkIdentity, SourceRange, TopicPartition, with_sinks
+from spark_kafka_eos.model import Origin, SinkIdentity, SourceRange, TopicPartition, with_origin, with_sinks
 from spark_kafka_eos.spark.checkpoint import micro_batch, next_batch
 
 PLANNED_AT = 1795267731042
@@ -283,6 +284,14 @@ def test_the_batch_after_the_last_one_starts_where_that_ended_and_its_end_is_not
     assert batch is not None and not planned
     assert (batch.batch_id, batch.start, batch.end, batch.digest) == (2, {T0: 8}, {T0: 8}, "")
     assert batch.sources == (SourceRange(start={T0: 8}, end={T0: 8}),)
+
+
+def test_a_next_batch_that_is_not_planned_reads_the_same_topics_of_the_same_cluster(tmp_path):
+    origin = Origin(cluster="there", topic_ids={"t": uuid.UUID(int=7)})
+    end = json.dumps(with_origin({"t": {"0": 5}}, origin))
+    batch, _ = next_batch(planned_in(tmp_path, end, done=1))
+    assert batch is not None
+    assert batch.sources == (SourceRange(start={T0: 5}, end={T0: 5}, start_origin=origin, origin=origin),)
 
 
 def test_a_source_that_is_not_kafka_stays_unknown_in_the_next_batch(tmp_path):

@@ -21,7 +21,7 @@ from spark_kafka_eos.errors import (
     UnknownTopic,
 )
 from spark_kafka_eos.ledger.entry import Written
-from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, SinkIdentity, SourceRange, TopicPartition
+from spark_kafka_eos.model import PLAIN, MicroBatch, Origin, ProducerIdentity, SinkIdentity, SourceRange, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
@@ -130,6 +130,17 @@ def test_those_of_the_sinks_own_cluster(kafka):
 def test_none_if_the_source_is_on_another_cluster_which_may_have_a_topic_of_the_same_name(kafka):
     commit(kafka, sourceClusters="there")
     assert kafka.sent("OffsetCommit") == []
+
+
+def test_none_of_a_source_that_says_itself_that_it_reads_another_cluster(kafka):
+    here, there = (
+        SourceRange(start={}, end={IN: at}, origin=Origin(cluster=name)) for at, name in ((3, "model"), (2, "there"))
+    )
+    writes(kafka).commit(replace(BATCH, sources=(there, here)), written=WRITTEN)
+    (request,) = kafka.sent("OffsetCommit")
+    assert request.topics[0].partitions[0].committed_offset == 3
+    writes(kafka).commit(replace(BATCH, sources=(there,)), written=WRITTEN)
+    assert len(kafka.sent("OffsetCommit")) == 1
 
 
 def test_a_deleted_topic_fails_the_batch_unless_the_user_accepts_data_loss(kafka, caplog):

@@ -1,0 +1,55 @@
+"""What a batch shows of its sources: that one is on another cluster, or that it reads the query's dead letters.
+
+Each commit asks it, in a process that needs nothing else of the preflight.
+"""
+
+from __future__ import annotations
+
+from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
+from spark_kafka_eos.ledger.source_clusters import SourceClusters, ends_of_unnamed
+from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import MISSING_SOURCE
+from spark_kafka_eos.preflight.loop import loop
+from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol.cluster import Cluster
+
+
+def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
+    """Raise ConfigurationError if a query's first batch shows that its source is on another cluster that was not set.
+
+    Otherwise, the source's offsets would be committed for a topic of the same name on the sink's cluster. Only sources
+    that do not say which cluster they read are in doubt. It shows if the sink's cluster lacks the partition, or has
+    only later or only earlier records; not if it has those offsets, too.
+    """
+    read = {} if options.source_clusters or batch.batch_id or not options.group_id else ends_of_unnamed(batch)
+    if not read:
+        return
+    try:
+        ends = offsets.latest(cluster, read, isolation_level="read_uncommitted")
+        starts = offsets.earliest(cluster, read)
+    except UnknownTopic as error:
+        if options.fail_on_data_loss:
+            raise error.replaced(action=MISSING_SOURCE) from error
+        return
+    for tp in sorted(read):
+        if starts[tp] <= read[tp] <= ends[tp]:
+            continue
+        what = f"ends at {ends[tp]}, so the source is on another cluster"
+        if read[tp] < starts[tp]:
+            what = f"begins at {starts[tp]}: the source is on another cluster, unless its records were deleted since"
+        raise ConfigurationError(
+            "sourceClusters",
+            f"is required: the batch reads {tp} up to offset {read[tp]}, but on the sink's cluster this partition "
+            f"{what}",
+            action="Set it to the id of the source's cluster, which spark_kafka_eos.cluster_id(options) returns.",
+        )
+
+
+def refuse_loop(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
+    """Raise ConfigurationError if the query reads the topic of its own dead letters."""
+    read = {tp.topic for tp in SourceClusters(options, cluster).ends_here(batch)}
+    if (found := loop(read, options)) is not None:
+        raise ConfigurationError(
+            "deadLetterTopic", f"{found.subject}: {found.found}. {found.meaning}", action=f"{found.action}."
+        )
