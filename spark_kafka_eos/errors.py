@@ -181,7 +181,7 @@ class DataLoss(KafkaEosError):
 
 
 class InvalidRow(KafkaEosError):
-    """A row cannot become a record; the message names its topic, its partition and the violated limit."""
+    """A row cannot become a record; the message says why, and names topic and partition where they are known."""
 
 
 class RegistryError(KafkaEosError):
@@ -189,7 +189,7 @@ class RegistryError(KafkaEosError):
 
 
 class UndecodableRecord(KafkaEosError):
-    """A value does not fit its schema; the message names the schema and the position, never the content."""
+    """A record's value or timestamp cannot be read. The message says where and why, and never shows the content."""
 
 
 class TooManyDeadLetters(KafkaEosError):

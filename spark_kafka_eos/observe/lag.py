@@ -67,15 +67,16 @@ def lasting(known: Mapping[TopicPartition, Standstill], now: float, patience: fl
     return sorted(tp for tp, standstill in known.items() if now - standstill.since >= patience)
 
 
-def offsets_behind_latest(progress: Mapping[str, Any]) -> list[dict[str, str]]:
+def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[dict[str, str]]:
     """For each source in a streaming query's progress, the `metrics` that the built-in Kafka source reports.
 
     `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, as text: over all partitions, the
     number of offsets between the batch's end and the latest offset at the time of the trigger. `progress` is
     `query.lastProgress` or its JSON as a dict, of a query with this source or the built-in one. For a source that is
-    not Kafka, or reported no latest offsets, the dict is empty.
+    not Kafka, or reported no latest offsets, the dict is empty. Before a query's first progress, which is None, there
+    is no source.
     """
-    return [_behind(source) for source in progress["sources"]]
+    return [] if progress is None else [_behind(source) for source in progress["sources"]]
 
 
 def kafka_offsets(value: object) -> dict[TopicPartition, int] | None:

@@ -254,7 +254,7 @@ OPTIONS: tuple[Option, ...] = (
            ("kafka.message.max.bytes",)),
     Option("kafka.transaction.timeout.ms", SINK, p.number(1_000),
            "Maximum time for appends and commit before the broker aborts the transaction. The time spent computing the "
-           "batch does not count."),
+           "batch counts only where executors append to brokers with the protocol before KIP-890."),
     Option("twoPhaseCommit", SINK, p.flag,
            "With a [table that takes part](tables.md#without-a-timeout): transactions have no timeout (KIP-939), so a "
            "prepared batch is never aborted by the brokers. Kafka 4.4 has it as an unstable feature; default `false`."),

@@ -7,10 +7,13 @@ ends with a table of all that was tried (conftest.py).
 from __future__ import annotations
 
 import itertools
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -195,6 +198,26 @@ def test_rows_of_a_key_keep_their_order_over_many_blocks(pipe: Pipe) -> None:
     assert sum(len(value) for values in wanted.values() for value in values) > 100 * block  # so, over 100 blocks
 
 
+@TV1_IS_SLOW
+def test_rows_that_take_longer_than_the_timeout_to_compute_are_written_at_the_first_attempt(pipe: Pipe) -> None:
+    """But not by executors with the protocol before KIP-890: there, the driver has begun the transaction before."""
+
+    def slowly(value):  # without hints, which Spark would take for those of a pandas_udf
+        time.sleep(6)
+        return value
+
+    topic = pipe.source(["a:1"])
+    rows = pipe.read(topic).select("key", F.udf(slowly, "string")(F.col("value").cast("string")).alias("value"))
+    given = {"outputTopics": f"{pipe.out}:0-2", "kafka.transaction.timeout.ms": "4000", "maxAttempts": "1"}
+    if pipe.way == "executors" and pipe.kafka.version.startswith("3"):
+        with pytest.raises(Exception, match=r"kafka\.transaction\.timeout\.ms"):
+            pipe.write(rows, topic=pipe.out, **given)
+        assert pipe.written() == []
+    else:
+        pipe.write(rows, topic=pipe.out, **given)
+        assert pipe.written() == ["a:1"]
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["by the tasks", "by the driver, of named partitions"])
 def test_partitions_are_added_with_one_request(spark, broker, tmp_path, tell, known) -> None:
     tell("foreachBatch, executors")
@@ -279,6 +302,19 @@ def test_a_row_without_a_topic_fails_the_whole_write(batch: Pipe) -> None:
         save(batch, [batch.out] * 3 + [None], "topic", outputTopics=batch.out)
     assert "Nothing was committed" in str(raised.value)
     assert batch.written() == []
+
+
+@TV1_IS_SLOW
+def test_a_thread_of_the_programs_own_finds_the_sink_once_it_has_an_active_session(batch: Pipe) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            pool.submit(save, batch, ["1"]).result()
+        spark: Any = batch.spark
+        pool.submit(
+            lambda: spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+        ).result()
+        pool.submit(save, batch, ["2"]).result()
+    assert batch.written() == ["2"]
 
 
 @TV1_IS_SLOW

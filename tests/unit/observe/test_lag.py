@@ -65,6 +65,10 @@ def test_sparks_own_object_does_as_well_as_its_json():
     assert offsets_behind_latest(plain)[0]["maxOffsetsBehindLatest"] == "2"
 
 
+def test_before_the_first_progress_there_is_no_source():
+    assert offsets_behind_latest(None) == []
+
+
 @pytest.mark.parametrize("latest", [None, "None", "null", {}, "{}"])
 def test_without_a_latest_offset_there_is_nothing_to_say(latest):
     assert offsets_behind_latest({"sources": [kafka_source({"t": {"0": 1}}, latest)]}) == [{}]
