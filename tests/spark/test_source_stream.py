@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -305,3 +306,28 @@ def test_a_running_query_fails_when_its_topic_is_created_again_with_more_records
     with pytest.raises(StreamingQueryException, match=f"DataLoss.*{name}-0 from 5 "):
         running.awaitTermination(60)
     assert [number for batch in query.batches.values() for number in batch] == list(range(5))
+
+
+def test_a_query_steps_over_a_damaged_record_batch_once_it_is_deleted(kafka, bootstrap, topic, stream):
+    """As docs/troubleshooting.md says, with the same checkpoint."""
+    name, first = topic("damaged"), 1_000_000
+    numbers = [range(first + 5 * part, first + 5 * part + 5) for part in range(5)]
+    produce(bootstrap, name, [b"%d" % number for number in numbers[0]])
+    assert stream(name).run() == [*numbers[0]]
+    for part in numbers[1:4]:
+        produce(bootstrap, name, [b"%d" % number for number in part])
+    [log] = Path(kafka.directory).glob(f"node-1/data/{name}-0/*.log")
+    with log.open("r+b") as file:
+        file.seek(log.read_bytes().index(b"%d" % numbers[2][0]))
+        file.write(b"X")
+    for _ in range(2):
+        with pytest.raises(
+            StreamingQueryException, match=f"CorruptRecordBatch: {name}-0: record batch at offset 10 has"
+        ):
+            stream(name).run()
+    delete_records(bootstrap, name, 15)
+    with pytest.raises(StreamingQueryException, match="DataLoss"):
+        stream(name).run()
+    assert stream(name, failOnDataLoss="false").run() == [*numbers[3]]
+    produce(bootstrap, name, [b"%d" % number for number in numbers[4]])
+    assert stream(name).run() == [*numbers[4]]

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Partition
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -345,3 +346,54 @@ def test_batches_without_transactions_keep_their_producer_id(pipe: Pipe) -> None
     states = [state for each in remembered.values() for state in each]
     assert len({state.producer_id for state in states}) == 1
     assert max(state.epoch for state in states) >= 5
+
+
+# -- the differences from the built-in sink, on docs/migrating.md
+
+
+def test_a_record_has_the_columns_of_its_row_that_both_sinks_use_and_its_timestamp_by_ours(spark, kafka):
+    """Without a selection: the frame of the source has `partition` and `timestamp`, too."""
+    source, target = (kafka.create_topic(f"paths-columns-{next(_numbers)}", 3, KEEP) for _ in range(2))
+    produce(kafka.bootstrap, source, [b"x"] * 5, partition=2, timestamp=1_600_000_000_000, headers=[("h", b"1")])
+    options = {"kafka.bootstrap.servers": kafka.bootstrap}
+    frame = (
+        spark.read.format("kafka-eos").options(**options, subscribe=source, includeHeaders="true").load().drop("topic")
+    )
+    for sink, timestamps in {"kafka": False, "kafka-eos": True}.items():
+        frame.write.format(sink).mode("append").options(**options, topic=target).save()
+        found = read_committed(kafka.bootstrap, target)
+        assert {message.partition() for message in found} == {2}
+        assert {bool(message.headers() == [("h", b"1")]) for message in found} == {True}
+        assert any(message.timestamp()[1] == 1_600_000_000_000 for message in found) is timestamps
+    narrow = kafka.create_topic(f"paths-columns-{next(_numbers)}", 1)
+    with pytest.raises(PySparkException, match="InvalidRow: .*partition 2.*Nothing was committed"):
+        frame.write.format("kafka-eos").mode("append").options(**options, topic=narrow).save()
+    assert read_committed(kafka.bootstrap, narrow) == []
+
+
+def test_a_batch_write_needs_the_mode_append(spark, kafka):
+    target = kafka.create_topic(f"paths-mode-{next(_numbers)}", 1)
+    frame = spark.range(3).selectExpr("cast(id as string) as value")
+    writer = frame.write.format("kafka-eos").option("kafka.bootstrap.servers", kafka.bootstrap).option("topic", target)
+    with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        writer.save()
+    writer.mode("append").save()
+    assert len(read_committed(kafka.bootstrap, target)) == 3
+
+
+def test_the_sink_wants_the_checkpoint_as_an_option_of_the_query(spark, kafka, tmp_path):
+    source, target = (kafka.create_topic(f"paths-default-{next(_numbers)}", 1) for _ in range(2))
+    produce(kafka.bootstrap, source, [b"x"])
+    options = {"kafka.bootstrap.servers": kafka.bootstrap}
+    rows = spark.readStream.format("kafka-eos").options(**options, subscribe=source, startingOffsets="earliest").load()
+    stream = rows.select("value").writeStream.format("kafka-eos").options(**options, topic=target)
+    stream = stream.option("kafka.transactional.id", target).trigger(availableNow=True)
+    spark.conf.set("spark.sql.streaming.checkpointLocation", tmp_path.as_uri())
+    try:
+        with pytest.raises(PySparkException, match="option 'checkpointLocation': is required: the sink reads"):
+            stream.start().awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert read_committed(kafka.bootstrap, target) == []
+    stream.option("checkpointLocation", str(tmp_path / "own")).start().awaitTermination()
+    assert len(read_committed(kafka.bootstrap, target)) == 1

@@ -156,6 +156,32 @@ def test_a_body_that_raises_writes_nothing(options, numbers, tmp_path):
     assert written(options) == []
 
 
+def test_what_a_function_does_besides_is_done_again_with_its_batch_and_the_topics_have_it_once(
+    options, numbers, topic, tmp_path
+):
+    """A file of the user's own, two topics, and a step between them that fails once."""
+    odd, table = topic("besides", partitions=2), tmp_path / "table"
+    writer = TransactionalWriter(options)
+    failing = iter([True])
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        with table.open("a") as rows:
+            rows.writelines(f"{row.value}\n" for row in batch_df.collect())
+        with writer.transaction(batch_df, batch_id) as txn:
+            txn.write(batch_df)
+            if next(failing, False):
+                raise RuntimeError("the last step fails")
+            txn.write(batch_df, topic=odd)
+
+    frame = numbers(0, 10)
+    with pytest.raises(Exception, match="the last step fails"):
+        run(frame, process, tmp_path / "checkpoint")
+    assert written(options) == written(options, odd) == []
+    run(frame, process, tmp_path / "checkpoint")
+    assert written(options) == written(options, odd) == list(range(10))
+    assert sorted(map(int, table.read_text().split())) == sorted([*range(10)] * 2)
+
+
 @MODES
 def test_a_row_that_cannot_be_sent_fails_the_batch_with_its_reason_and_nothing_is_visible(
     options, numbers, tmp_path, mode
