@@ -137,6 +137,17 @@ def test_a_batch_with_too_many_dead_letters_leaves_nothing_visible(query, way):
     assert (len(pipe.written(pipe.out)), len(pipe.letters())) == (GOOD, BAD)
 
 
+def test_at_least_once_executors_have_appended_a_batch_with_too_many_dead_letters(query):
+    pipe = query("executors")
+    options = pipe.given() | {"deliveryGuarantee": "at-least-once", "appendMode": "executors", "maxDeadLetters": "1"}
+    del options["kafka.transactional.id"]
+    stream = pipe.rows().writeStream.foreachBatch(TransactionalWriter(options))
+    stream = stream.option("checkpointLocation", str(pipe.folder / "checkpoint")).trigger(availableNow=True)
+    with pytest.raises(Exception, match="TooManyDeadLetters|10 of the batch's 50 records"):
+        stream.start().awaitTermination()
+    assert (len(pipe.written(pipe.out)), len(pipe.letters())) == (GOOD, BAD)
+
+
 def test_rows_that_cannot_be_written_are_dead_letters_of_a_batch_write_at_least_once(query):
     pipe = query("batch")
     large = pipe.kafka.create_topic(f"dead-large-{next(_numbers)}", config={"max.message.bytes": "20000"})
