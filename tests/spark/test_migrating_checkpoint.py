@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.driver import committed_batches
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from tests.conftest import topic_factory
 from tests.producing import produce
 from tests.reading import read_committed
 
@@ -31,7 +33,7 @@ class Query:
         self._session, self._bootstrap, self.checkpoint = session, bootstrap, checkpoint
         self._source, self._target = topic("in"), topic("out")
         self._fed = 0
-        self.distinct = False
+        self.distinct, self.read_from = False, bootstrap
 
     def feed(self, batches: int) -> None:
         """Add the next numbers to the source."""
@@ -44,7 +46,7 @@ class Query:
 
     def run(self, sink: str, *, source: str = "kafka", fails_at: int | None = None, **options: str) -> None:
         """With `sink`: `kafka`, `kafka-eos` or `foreachBatch`. A task fails where it comes to the number `fails_at`."""
-        reader = self._session.readStream.format(source).option("kafka.bootstrap.servers", self._bootstrap)
+        reader = self._session.readStream.format(source).option("kafka.bootstrap.servers", self.read_from)
         reader = reader.options(subscribe=self._source, startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH))
         value = F.col("value").cast("string")
         if fails_at is not None:
@@ -76,6 +78,12 @@ class Query:
         """What a driver leaves that is killed after a commit, before Spark records it."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink()
+
+    def move_source(self, kafka: EmbeddedKafka) -> None:
+        """From now on, read the topic of that name on this cluster, which has other records."""
+        kafka.create_topic(self._source, 1)
+        produce(kafka.bootstrap, self._source, [b"-1"] * 50)
+        self.read_from = kafka.bootstrap
 
     def planned_at(self, batch: int) -> int:
         """When Spark planned this micro-batch, in milliseconds: what its file in the checkpoint says for good."""
@@ -191,3 +199,30 @@ def test_a_query_whose_transactional_id_is_renamed_continues_by_the_word(query, 
     query.feed(1)
     query.run(sink, **renamed)
     assert query.written() == list(range(40))
+
+
+# -- between clusters
+
+
+@pytest.mark.parametrize("sink", ["kafka-eos", pytest.param("foreachBatch", marks=pytest.mark.slow)])
+def test_a_query_whose_output_moves_to_another_cluster_continues_by_the_word(query, elsewhere, sink):
+    query.feed(2)
+    query.run(sink, source="kafka-eos")
+    target = topic_factory(elsewhere)("moved")
+    there = {"kafka.bootstrap.servers": elsewhere.bootstrap, "topic": target}
+    query.feed(1)
+    query.run(sink, source="kafka-eos", resolve=query.word(sink, "write", source="kafka-eos", **there), **there)
+    query.feed(1)
+    query.run(sink, source="kafka-eos", **there)
+    assert query.written() == list(range(20))
+    moved = sorted(int(message.value() or b"") for message in read_committed(elsewhere.bootstrap, target))
+    assert moved == list(range(20, 40))
+
+
+def test_a_checkpoint_read_from_another_cluster_is_refused(query, elsewhere):
+    query.feed(2)
+    query.run("kafka-eos", source="kafka-eos")
+    query.move_source(elsewhere)
+    with pytest.raises(StreamingQueryException, match="these brokers are of cluster .*, but the checkpoint has"):
+        query.run("kafka-eos", source="kafka-eos")
+    assert query.written() == list(range(20))
