@@ -110,13 +110,19 @@ def preflight(
 def _examine(options: SinkOptions, sources: Sequence[str], elsewhere: ClientOptions | None) -> list[Finding]:
     with Cluster(options.client) as cluster:
         findings = examine(cluster, options)
-        if sources and elsewhere is None:
-            findings += examine_source(cluster, sources)
-            findings += [found] if (found := loop(sources, options)) else []
-    if elsewhere is not None:
+        if elsewhere is None:
+            return findings + _of_sources(cluster, sources) + _loops(sources, options)
         with Cluster(elsewhere) as origin:
-            findings += examine_source(origin, sources)
-    return findings
+            findings += _of_sources(origin, sources)
+            return findings + (_loops(sources, options) if origin.cluster_id() == cluster.cluster_id() else [])
+
+
+def _of_sources(cluster: Cluster, sources: Sequence[str]) -> list[Finding]:
+    return examine_source(cluster, sources) if sources else []
+
+
+def _loops(sources: Sequence[str], options: SinkOptions) -> list[Finding]:
+    return [found] if (found := loop(sources, options)) else []
 
 
 def _probe(options: SinkOptions, sources: Sequence[str]) -> Finding:

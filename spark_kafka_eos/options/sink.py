@@ -61,6 +61,7 @@ class SinkOptions:
     resolve: str | None = None
     source_clusters: tuple[str, ...] = ()
     fail_on_data_loss: bool = True
+    allow_loop: bool = False
     txn_app_id: str | None = None
     txn_version: int | None = None
     ledger_key: tuple[Secret, ...] = ()

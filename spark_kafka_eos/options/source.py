@@ -49,7 +49,8 @@ class SourceOptions:
     Explicit offsets may be -2 (earliest) or -1 (latest). `starting_offsets_strategy` is for partitions that explicit
     `starting_offsets` do not list. `sink` names the ledger that `committed` starts from instead of the group.
     `ending_offsets` end a batch read or a stream. `removed_topics` are those of the checkpoint whose unread records are
-    given up, because the query does not read them any more.
+    given up, because the query does not read them any more. `ledger_topics` are not read, whatever matches
+    them.
 
     Sizes are in bytes, times in milliseconds. `columns` come from the reader's schema(…); if it is empty, all columns
     are read. Those in `required` are declared NOT NULL. `rows` says what a row is: a record, or an offset range that
@@ -72,6 +73,7 @@ class SourceOptions:
     max_bytes_per_partition: int = 128 << 20
     fail_on_data_loss: bool = True
     removed_topics: tuple[str, ...] = ()
+    ledger_topics: frozenset[str] = frozenset()
     commit_offsets: bool = False
     metrics_port: int | None = None
     trace_dir: str | None = None
@@ -96,6 +98,8 @@ class SourceOptions:
 
     def selects(self, partition: TopicPartition) -> bool:
         """Whether the query reads this partition, if it exists."""
+        if partition.topic in self.ledger_topics:
+            return False
         if self.subscribe_pattern is not None:
             return self.finds_pattern(partition.topic)
         return partition in self.assign or partition.topic in self.subscribe

@@ -8,7 +8,7 @@ from typing import Any
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import ClientOptions, client_options, select
 from spark_kafka_eos.options.parsers import LATEST
-from spark_kafka_eos.options.reserved import LEDGER_TOPIC
+from spark_kafka_eos.options.reserved import LEDGER, LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger, SourceOptions, Timestamps
 from spark_kafka_eos.options.table import SINK, SOURCE, field_of, take
 
@@ -41,6 +41,8 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
     if least is not None and most is not None and least > most:
         raise ConfigurationError("minOffsetsPerTrigger", f"{least} is greater than maxOffsetsPerTrigger, {most}")
+    values["ledger_topics"] = _ledger_topics(parsed, values["sink"], client)
+    _check_topics(what[0], values)
     return SourceOptions(client=client, **values)
 
 
@@ -86,6 +88,24 @@ def _check_start(values: Mapping[str, Any], *, streaming: bool | None) -> None:
         )
     if isinstance(start, Mapping) and (assigned := values.get("assign")) and (stray := set(start) - set(assigned)):
         raise ConfigurationError("startingOffsets", f"{min(stray)} is not in assign")
+
+
+def _ledger_topics(parsed: Mapping[str, Any], sink: SinkLedger | None, own: ClientOptions) -> frozenset[str]:
+    """The ledger topics on the source's cluster that are known by name, unless they are to be read."""
+    if parsed.get("include_ledger_topics"):
+        return frozenset()
+    return frozenset({LEDGER_TOPIC} if sink is None or sink.client != own else {LEDGER_TOPIC, sink.topic})
+
+
+def _check_topics(option: str, values: Mapping[str, Any]) -> None:
+    named = {*values.get("subscribe", ()), *(tp.topic for tp in values.get("assign", ()))}
+    if ledgers := sorted(named & values["ledger_topics"]):
+        raise ConfigurationError(
+            option,
+            f"names {ledgers[0]}, but that {LEDGER}: its records are no data, and a query whose sink keeps its ledger "
+            "there would never come to an end",
+            action="Leave it out. If you mean it, set includeLedgerTopics=true.",
+        )
 
 
 def _check_end(values: Mapping[str, Any], parsed: Mapping[str, Any], *, streaming: bool | None) -> None:

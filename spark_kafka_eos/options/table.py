@@ -108,6 +108,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("removedTopics", SOURCE, p.topics,
            "Go on without the unread records of these topics of the checkpoint, separated by commas: the query "
            "[no longer reads them](source.md#read-other-topics-than-before), or they were deleted."),
+    Option("includeLedgerTopics", SOURCE, p.flag,
+           "Read [ledger topics](source.md#ledger-topics), too: `subscribePattern` leaves them out, and they are "
+           "refused in `subscribe` and `assign`."),
     Option("sink.kafka.transactional.id", SOURCE, p.text,
            "With startingOffsets=committed: start where this `kafka-eos` sink's last transaction ended, according to "
            "its ledger, which never expires. A stream whose checkpoint is "
@@ -197,6 +200,9 @@ OPTIONS: tuple[Option, ...] = (
            "How a record's partition is chosen: by a hash of its key, `murmur2` as in the Java client or `consistent` "
            "(CRC-32) as in librdkafka, or `roundrobin`. The column `partition` takes precedence.",
            ("kafka.partitioner.class",)),
+    Option("allowLoop", SINK, p.flag,
+           "Let the query [read a topic that it writes](sink.md#a-query-that-reads-what-it-writes): its output, its "
+           "dead letters, a ledger topic."),
     Option("takeOverQuery", SINK, p.text,
            "Id of the query that this new query continues after its checkpoint was lost, where the sink cannot verify "
            "this. You guarantee that the new query starts exactly where that one ended."),

@@ -56,6 +56,7 @@ UNUSED: tuple[Unused, ...] = (
     Unused("checkpointLocation", WriteKind.BATCH, "a batch write has no checkpoint"),
     Unused("failOnDataLoss", WriteKind.BATCH, _NO_SOURCE),
     Unused("sourceClusters", WriteKind.BATCH, _NO_SOURCE),
+    Unused("allowLoop", WriteKind.BATCH, _NO_SOURCE),
     Unused("kafka.group.id", WriteKind.BATCH, _NO_SOURCE),
     Unused("takeOverQuery", WriteKind.BATCH, "a batch write continues no query"),
     Unused("takeOverQuery", WriteKind.AT_LEAST_ONCE, _NO_LEDGER),

@@ -1,15 +1,17 @@
-"""What a batch shows of its sources: that one is on another cluster, or that it reads the query's dead letters.
+"""What a batch shows of its sources: that one is on another cluster, or that it reads what the query writes.
 
 Each commit asks it, in a process that needs nothing else of the preflight.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
 from spark_kafka_eos.ledger.source_clusters import SourceClusters, ends_of_unnamed
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.sink import MISSING_SOURCE
+from spark_kafka_eos.options.sink import MISSING_SOURCE, ledger_topics, written_topics
 from spark_kafka_eos.preflight.loop import loop
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -46,10 +48,23 @@ def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBat
         )
 
 
-def refuse_loop(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
-    """Raise ConfigurationError if the query reads the topic of its own dead letters."""
-    read = {tp.topic for tp in SourceClusters(options, cluster).ends_here(batch)}
-    if (found := loop(read, options)) is not None:
+def refuse_loop(cluster: Cluster, options: SinkOptions, batch: MicroBatch, written: Iterable[str] = ()) -> None:
+    """Raise ConfigurationError if the query reads what it writes; `written` are topics that rows name.
+
+    A topic is known by its id, too: a gateway may give it two names.
+    """
+    if options.allow_loop:
+        return
+    sources, own = SourceClusters(options, cluster), {*written_topics(options), *ledger_topics(options), *written}
+    read = {tp.topic for tp in sources.ends_here(batch)}
+    if not read:
+        return
+    ids = sources.topic_ids(read | own)
+    ids_read = {ids[name] for name in read if name in ids}
+    same = {name for name in own if name in ids and ids[name].int and ids[name] in ids_read}
+    if (found := loop(read | same, options, written)) is not None:
         raise ConfigurationError(
-            "deadLetterTopic", f"{found.subject}: {found.found}. {found.meaning}", action=f"{found.action}."
+            "deadLetterTopic" if options.dead_letter_topic in read | same else "allowLoop",
+            f"{found.subject}: {found.found}. {found.meaning}",
+            action=f"{found.action}.",
         )

@@ -194,7 +194,7 @@ class Positions:
         """Both without the partitions that the options no longer select. Raises ConfigurationError if something of them
         is unread, unless it may be lost.
         """
-        given_up = self._options.removed_topics
+        given_up = {*self._options.removed_topics, *self._options.ledger_topics}
         unselected = {
             tp
             for tp in start.keys() | end.keys()
@@ -525,7 +525,7 @@ class Positions:
             return list(options.subscribe) or list(dict.fromkeys(tp.topic for tp in options.assign))
         # A broker that leaves out a topic may be outdated, so those that were read before are looked up as well.
         names = {*self._cluster.topic_names(), *(tp.topic for tp in self._known - self._gone)}
-        return sorted(filter(options.finds_pattern, names))
+        return sorted(name for name in names if options.finds_pattern(name) and name not in options.ledger_topics)
 
     def _compare_topics(self, read_before: AbstractSet[str], origin: Origin | None) -> None:
         """Raise ConfigurationError if subscribePattern finds topics that whoever planned the offsets of `read_before`,

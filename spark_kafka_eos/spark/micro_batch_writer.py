@@ -29,7 +29,7 @@ from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
-from spark_kafka_eos.options.outputs import OutputTopic
+from spark_kafka_eos.options.outputs import OutputTopic, names
 from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop
@@ -163,13 +163,14 @@ class MicroBatchWriter:
         if isinstance(transaction, TwoPhaseTransaction):
             transaction.will_write(None if table is None else table.frame)
         check_source_cluster(cluster, self._options, batch)
-        refuse_loop(cluster, self._options, batch)
+        refuse_loop(cluster, self._options, batch, [*names(rows.output_topics), *([rows.topic] if rows.topic else [])])
         folder = folder_of(batch.batch_id)
         way = self._way(session, cluster, rows, choice, staging, folder, batch, leftovers)
 
         def write(identity: ProducerIdentity) -> Appended:
             attempt.appending()
             appended = way(identity)
+            refuse_loop(cluster, self._options, batch, appended.topics)  # rows may have named others
             attempt.commit_begins()
             return appended
 

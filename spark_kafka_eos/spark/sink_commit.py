@@ -115,7 +115,7 @@ def _commit(
         )
     batch = pinned(batch, reports)
     with raising_when_ended(), connected() as cluster:
-        refuse_loop(cluster, options, batch)
+        refuse_loop(cluster, options, batch, {block.partition.topic for report in reports for block in report.blocks})
         return commit_batch(
             committer(options, cluster, decide, planned_under=planned_under),
             batch,

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.cli import main as cli
 from spark_kafka_eos.errors import BrokerError, PreflightFailed
+from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight.findings import Severity
@@ -19,6 +20,7 @@ from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import examine, preflight
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from tests.broker.conftest import options_of
 from tests.conftest import topic_factory
 from tests.principals import add_user
 
@@ -276,6 +278,29 @@ def test_the_command_checks_the_topics_that_the_query_reads(bootstrap, topic, na
     assert found[f"source topic {read}"]["found"] == "3 partitions"
     assert found["source topic nowhere"]["found"] == "does not exist"
     assert found["source topic nowhere"]["severity"] == "error"
+
+
+@pytest.mark.parametrize("loop", ["output", "dead letters", "ledger"])
+def test_the_command_refuses_what_reads_its_own_topics_on_the_same_cluster(
+    kafka, kafka39, bootstrap, topic, name, loop
+):
+    out, dead = topic("out"), topic("dead")
+    here, elsewhere = (kafka, kafka39) if bootstrap == kafka.bootstrap else (kafka39, kafka)
+    for broker in (here, elsewhere):
+        with Cluster(options_of(broker.bootstrap)) as cluster:
+            LedgerTopic(cluster, LEDGER_TOPIC, name).ensure()
+    read = {"output": out, "dead letters": dead, "ledger": LEDGER_TOPIC}[loop]
+    given = ["--bootstrap-servers", bootstrap, "--transactional-id", name, "--topic", out, "--source", read]
+    given += ["--option", f"deadLetterTopic={dead}"]
+    for more in ([], ["--source-bootstrap-servers", bootstrap]):
+        done = run(*given, *more)
+        assert done.exit_code == 1, done.output
+        assert "the query reads" in done.stdout and "1 error, " in done.stdout
+    assert run(*given, "--option", "allowLoop=true").exit_code == 0
+    if read not in elsewhere.topics():
+        elsewhere.create_topic(read, 1)
+    done = run(*given, "--source-bootstrap-servers", elsewhere.bootstrap)
+    assert done.exit_code == 0, done.output
 
 
 def test_an_unreachable_broker_is_reported_within_the_given_time():

@@ -1,4 +1,6 @@
-"""A query from one cluster to another on real Spark: its checkpoint is lost, and it continues where the ledger ends."""
+"""A query from one cluster to another on real Spark, where topics of one name are different topics; and what would be a
+loop where they are the same.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from pyspark.errors import StreamingQueryException
 from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.ledger.progress import cluster_id
+from spark_kafka_eos.ledger.progress import cluster_id, last_entry
+from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.options import source_options
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
+from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.read_offsets import group_offsets
@@ -31,9 +37,13 @@ class Query:
         self.source = topic_factory(a)("two-in", PARTITIONS)
         self.target = topic_factory(b)("two-out", PARTITIONS)
         self.produced = 0
-        here = {"kafka.bootstrap.servers": b.bootstrap, "kafka.transactional.id": self.target}
-        self.told = {f"sink.{name}": value for name, value in here.items()}
-        self.sink = {**here, "topic": self.target}
+        self.id = self.target
+        self.here = {"kafka.bootstrap.servers": b.bootstrap, "kafka.transactional.id": self.id}
+        self.told = {f"sink.{name}": value for name, value in self.here.items()}
+        self.writes_to(self.target)
+
+    def writes_to(self, topic):
+        self.target, self.sink = topic, {**self.here, "topic": topic}
 
     def produce(self, count):
         for partition in range(PARTITIONS):
@@ -74,9 +84,9 @@ def query(request, spark, kafka, elsewhere, tmp_path):
 
 
 # How long the topic of the source's name is on the sink's cluster, by how the query writes; the source has 50 records.
-_SAME_NAME = {"none": None, "shorter": 7, "equal": 50, "longer": 90}
+_SAME_NAME = {"none": None, "shorter": 7, "equal": 50, "longer": 90, "the output": None}
 _IN_EVERY_RUN = {("sink", "none"), ("foreachBatch", "none"), ("arrow_stream", "none"), ("foreachBatch", "shorter"),
-                 ("arrow_stream", "equal"), ("sink", "longer")}  # fmt: skip
+                 ("arrow_stream", "equal"), ("sink", "longer"), ("sink", "the output")}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -90,6 +100,8 @@ _IN_EVERY_RUN = {("sink", "none"), ("foreachBatch", "none"), ("arrow_stream", "n
 )
 def test_between_clusters_nothing_is_set_and_every_record_is_written_once(query, same_name):
     count = _SAME_NAME[same_name]
+    if same_name == "the output":
+        query.writes_to(query.b.create_topic(query.source, PARTITIONS))
     if count is not None:
         query.b.create_topic(query.source, PARTITIONS)
         for partition in range(PARTITIONS):
@@ -102,7 +114,7 @@ def test_between_clusters_nothing_is_set_and_every_record_is_written_once(query,
     query.run(startingOffsets="earliest")
     assert query.output() == query.all_once(), "with its checkpoint"
     where = ["--bootstrap-servers", query.b.bootstrap, "--checkpoint-location", str(query.checkpoint)]
-    assert CliRunner().invoke(app, ["query", "resolve", query.target, *where]).exit_code == 0
+    assert CliRunner().invoke(app, ["query", "resolve", query.id, *where]).exit_code == 0
 
     query.lose_checkpoint()
     query.produce(30)
@@ -116,7 +128,7 @@ def test_between_clusters_nothing_is_set_and_every_record_is_written_once(query,
     query.run(startingOffsets="committed", **query.told)
     assert query.output() == query.all_once()
     if count is not None:
-        assert group_offsets(query.b.bootstrap, query.target, query.source) == {}
+        assert group_offsets(query.b.bootstrap, query.id, query.source) == {}
 
 
 @pytest.mark.parametrize(("query", "same_name"), [("sink", 7), ("foreachBatch", None)], indirect=["query"])
@@ -132,7 +144,7 @@ def test_a_built_in_source_on_another_cluster_is_refused_until_source_clusters_n
     query.run("kafka", startingOffsets="earliest")
     assert query.output() == query.all_once()
     if same_name is not None:
-        assert group_offsets(query.b.bootstrap, query.target, query.source) == {}
+        assert group_offsets(query.b.bootstrap, query.id, query.source) == {}
 
 
 @pytest.mark.parametrize("query", ["sink"], indirect=True)
@@ -144,3 +156,129 @@ def test_a_batch_job_between_clusters_writes_every_record_once(query):
     for _ in range(2):  # the second time as a repeated job
         rows.write.format("kafka-eos").mode("append").options(**marked).save()
     assert query.output() == query.all_once()
+
+
+# -- on one cluster, a query that reads what it writes
+
+
+class Loop:
+    """Copies what it reads from a cluster to the same cluster."""
+
+    def __init__(self, spark, kafka, folder, create):
+        self.spark, self.kafka, self.checkpoint = spark, kafka, folder / "checkpoint"
+        self.source, self.target = create("loop-in"), create("loop-out")
+        self.sink = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.transactional.id": self.target}
+
+    def produce(self, *values):
+        produce(self.kafka.bootstrap, self.source, [value.encode() for value in values])
+
+    def run(self, way, kind, read, *columns, **sink):
+        given = {"kafka.bootstrap.servers": self.kafka.bootstrap, "startingOffsets": "earliest"} | read
+        options = self.sink | sink
+        if way == "arrow_stream":
+            writing = arrow_stream(self.spark, given, TransactionalWriter(options))
+        else:
+            rows = self.spark.readStream.format(kind).options(**given).load().selectExpr("key", "value", *columns)
+            if way == "sink":
+                writing = rows.writeStream.format("kafka-eos").options(**options)
+            else:
+                writing = rows.writeStream.foreachBatch(TransactionalWriter(options))
+        writing = writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        writing.start().awaitTermination()
+
+    def output(self, topic=None):
+        found = read_committed(self.kafka.bootstrap, topic or self.target)
+        return [(message.value() or b"").decode(errors="replace") for message in found]
+
+    def committed(self):
+        """How many batches the query has committed."""
+        with Cluster(source_options({**self.sink, "subscribe": self.source}).client) as cluster:
+            entry = last_entry(cluster, LEDGER_TOPIC, self.target)
+        return 0 if entry is None else entry.serial
+
+
+@pytest.fixture
+def loop(spark, kafka, tmp_path, topic):
+    with Cluster(source_options({"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "any"}).client) as cluster:
+        LedgerTopic(cluster, LEDGER_TOPIC, "another").ensure()
+    return Loop(spark, kafka, tmp_path, topic)
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "named_by"),
+    [
+        ("sink", "kafka-eos", "option"),
+        ("sink", "kafka", "row"),
+        ("foreachBatch", "kafka", "option"),
+        ("foreachBatch", "kafka-eos", "row"),
+        ("arrow_stream", "kafka-eos", "option"),
+    ],
+)
+def test_a_query_that_reads_its_own_output_is_refused_unless_it_is_meant(loop, way, kind, named_by):
+    loop.produce("1", "2")
+    both = {"subscribe": f"{loop.source},{loop.target}"}
+    columns = [f"'{loop.target}' as topic"] if named_by == "row" else []
+    sink = {"topic": loop.target} if named_by == "option" else {}
+    with pytest.raises(StreamingQueryException, match=f"{loop.target}: the query reads this topic, which it writes"):
+        loop.run(way, kind, both, *columns, **sink)
+    assert (loop.output(), loop.committed()) == ([], 0)
+    loop.run(way, kind, both, *columns, **sink, allowLoop=True)
+    assert set(loop.output()) == {"1", "2"}, "once or more often: it is a loop"
+
+
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+def test_a_topic_that_a_pattern_takes_in_later_is_noticed_in_the_batch_that_writes_it(loop, way, kafka):
+    pattern = {"subscribePattern": f"^{loop.source}.*"}
+    loop.produce(loop.target)
+    loop.run(way, "kafka-eos", pattern, "cast(value as string) as topic")
+    assert loop.output() == [loop.target]
+    late = kafka.create_topic(f"{loop.source}-late")
+    loop.produce(late)
+    with pytest.raises(StreamingQueryException, match=f"{late}: the query reads this topic, which it writes"):
+        loop.run(way, "kafka-eos", pattern, "cast(value as string) as topic")
+    assert (loop.output(late), loop.committed()) == ([], 1)
+
+
+def test_a_pattern_does_not_read_the_ledger_and_a_checkpoint_that_has_it_goes_on(loop):
+    loop.produce("1")
+    pattern = {"subscribePattern": f"^({LEDGER_TOPIC}|{loop.source})$"}
+    reads_it = {**pattern, "includeLedgerTopics": True}
+    with pytest.raises(StreamingQueryException, match="kafka-eos-ledger: .* is a ledger topic"):
+        loop.run("sink", "kafka-eos", reads_it, topic=loop.target)
+    loop.run("sink", "kafka-eos", reads_it, topic=loop.target, allowLoop=True)
+    before = loop.output()
+    assert "1" in before
+
+    loop.produce("2")
+    loop.run("sink", "kafka-eos", pattern, topic=loop.target)
+    assert loop.output() == [*before, "2"]
+    committed = loop.committed()
+    loop.run("sink", "kafka-eos", pattern, topic=loop.target)
+    assert loop.committed() == committed, "without input there is no batch"
+
+    shutil.rmtree(loop.checkpoint)
+    loop.produce("3")
+    again = {**pattern, "startingOffsets": "committed", "sink.kafka.transactional.id": loop.target}
+    loop.run("sink", "kafka-eos", again, topic=loop.target)
+    assert loop.output() == [*before, "2", "3"]
+
+
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+def test_with_the_built_in_source_a_query_that_reads_a_ledger_is_refused(loop, way):
+    pattern = {"subscribePattern": f"^({LEDGER_TOPIC}|{loop.source})$"}
+    loop.produce("1")
+    with pytest.raises(StreamingQueryException, match="kafka-eos-ledger: .* is a ledger topic"):
+        loop.run(way, "kafka", pattern, topic=loop.target)
+    assert (loop.output(), loop.committed()) == ([], 0)
+
+
+def test_a_ledger_topic_that_the_source_does_not_know_is_refused_by_the_querys_sink(loop, kafka):
+    books = kafka.create_topic(f"{loop.source}-books", 1, {"cleanup.policy": "compact"})
+    loop.produce("1")
+    pattern = {"subscribePattern": f"^{loop.source}.*"}
+    with pytest.raises(StreamingQueryException, match=f"{books}: .* is a ledger topic"):
+        loop.run("sink", "kafka-eos", pattern, topic=loop.target, ledgerTopic=books)
+    its_own = {"sink.kafka.transactional.id": loop.target, "sink.ledgerTopic": books}
+    loop.checkpoint = loop.checkpoint.with_name("another")
+    loop.run("sink", "kafka-eos", pattern | its_own, topic=loop.target, ledgerTopic=books)
+    assert loop.output() == ["1"]

@@ -53,6 +53,23 @@ def test_one_of_them_is_required():
         source_options(BROKER)
 
 
+@pytest.mark.parametrize(
+    "what", [{"subscribe": "a,kafka-eos-ledger"}, {"assign": '{"kafka-eos-ledger": [0]}'}], ids=["subscribe", "assign"]
+)
+def test_a_ledger_topic_is_only_read_by_who_means_it(what):
+    with pytest.raises(ConfigurationError, match="names kafka-eos-ledger.*includeLedgerTopics=true") as error:
+        source_options(BROKER | what)
+    assert error.value.option in what
+    assert source_options(BROKER | what | {"includeLedgerTopics": "true"}) is not None
+
+
+def test_also_the_ledger_topic_of_the_querys_sink_is_one_if_it_is_on_the_same_cluster():
+    own = {"subscribe": "books", "sink.kafka.transactional.id": "id", "sink.ledgerTopic": "books"}
+    with pytest.raises(ConfigurationError, match="names books, but that is a ledger topic"):
+        source_options(BROKER | own)
+    assert source_options(BROKER | own | {"sink.kafka.bootstrap.servers": "elsewhere:1"}) is not None
+
+
 def test_two_of_them_exclude_each_other():
     refused("subscribe", "subscribe and assign cannot be combined", assign='{"a": [0]}')
 

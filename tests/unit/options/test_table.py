@@ -30,12 +30,14 @@ POSITIONS = {  # they end up in starting_offsets and ending_offsets
     *("ending_timestamp", "ending_offsets_by_timestamp"),
 }
 SINK_LEDGER = {"sink_kafka_transactional_id"}  # the field `sink`, with others under `sink.`
+LEDGER_TOPICS = {"include_ledger_topics"}  # the field `ledger_topics`, those that are not included
 # What a sink does anyway.
 CONSTANT = {"acks", "retries", "max_in_flight_requests_per_connection", "include_headers"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "side", "otherwise"), [(SourceOptions, SOURCE, POSITIONS | SINK_LEDGER), (SinkOptions, SINK, CONSTANT)]
+    ("kind", "side", "otherwise"),
+    [(SourceOptions, SOURCE, POSITIONS | SINK_LEDGER | LEDGER_TOPICS), (SinkOptions, SINK, CONSTANT)],
 )
 def test_every_option_has_a_field_of_its_name(kind, side, otherwise):
     options = {row.field for row in OPTIONS if row.side in (side, BOTH) and not row.field.startswith(SECURITY)}
@@ -46,7 +48,7 @@ def test_every_option_has_a_field_of_its_name(kind, side, otherwise):
     ("kind", "sides", "otherwise"),
     [
         (ClientOptions, {BOTH}, {"security"}),
-        (SourceOptions, {SOURCE, BOTH}, {"client", "sink", "columns", "required"}),
+        (SourceOptions, {SOURCE, BOTH}, {"client", "sink", "ledger_topics", "columns", "required"}),
         (SinkOptions, {SINK, BOTH}, {"client"}),
     ],
 )

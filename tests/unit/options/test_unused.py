@@ -35,6 +35,7 @@ DECIDED = """
     takeOverQuery             u w w u u       w w x w w
     resolve                   u w u u u       w w x w w
     sourceClusters            u w w u u       u w x u u
+    allowLoop                 u w w u u       u w x u u
     txnAppId                  R x u R R       R x R R R
     txnVersion                x x u x x       x x x x x
     checkpointLocation        u w w u u       u w x u u
@@ -57,6 +58,7 @@ VALUES = {
     "maxAttempts": "2",
     "maxDeadLetters": "1000,1%",
     "preflight": "true",
+    "allowLoop": "true",
     "logLevel": "info",
     "logFormat": "json",
     "openTelemetry": "true",

@@ -505,6 +505,47 @@ def test_a_query_may_not_read_its_own_dead_letters():
 
 
 @pytest.mark.parametrize(
+    ("topic", "options", "found"),
+    [
+        ("orders", {}, "the query reads this topic, which it writes"),
+        ("b", {"topic": None, "outputTopics": "a,b"}, "the query reads this topic, which it writes"),
+        ("kafka-eos-ledger", {}, "which is a ledger topic"),
+        ("kafka-eos-ledger", {"ledgerTopic": "books"}, "which is a ledger topic"),
+        ("kafka-eos-ledger", {"deliveryGuarantee": "at-least-once"}, "which is a ledger topic"),
+        ("books", {"ledgerTopic": "books"}, "which is a ledger topic"),
+        ("__consumer_offsets", {}, "this topic of Kafka's own"),
+        ("__transaction_state", {}, "this topic of Kafka's own"),
+    ],
+)
+def test_a_query_may_not_read_what_it_writes_unless_it_is_meant(topic, options, found):
+    finding = loop({"in", topic}, sink(**options))
+    assert finding is not None and found in finding.found
+    assert (finding.severity, finding.subject) == (Severity.ERROR, f"topic {topic}")
+    assert "set allowLoop=true" in finding.action
+    assert loop({"in", topic}, sink(**options, allowLoop="true")) is None
+    assert loop({"in"}, sink(**options)) is None
+
+
+def test_a_query_may_not_read_a_topic_that_its_rows_name():
+    options = sink(topic=None)
+    assert loop({"in", "x"}, options) is None
+    finding = loop({"in", "x"}, options, written=["y", "x"])
+    assert finding is not None and finding.subject == "topic x"
+
+
+def test_a_topic_that_a_gateway_gives_two_names_is_the_same():
+    cluster = KafkaModel(1, {"orders": 1, "alias": 1, "kafka-eos-ledger": 1}).cluster()
+    origin = Origin(cluster="model", topic_ids={"alias": cluster.topic("alias").id})
+    source = SourceRange(start={}, end={TopicPartition("alias", 0): 1}, origin=origin)
+    batch = MicroBatch(query_id="q", batch_id=5, digest="d", sources=(source,))
+    refuse_loop(cluster, sink(), batch)
+    cluster._topics["orders"] = cluster._topics["alias"]
+    with pytest.raises(ConfigurationError, match="topic orders: the query reads this topic, which it writes"):
+        refuse_loop(cluster, sink(), batch)
+    refuse_loop(cluster, sink(allowLoop="true"), batch)
+
+
+@pytest.mark.parametrize(
     ("clusters", "refused"), [("", True), ("elsewhere", False), ("elsewhere,", True), (",elsewhere", False)]
 )
 def test_a_topic_of_that_name_on_another_cluster_is_another_topic(clusters, refused):

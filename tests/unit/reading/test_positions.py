@@ -263,6 +263,37 @@ def test_a_checkpoint_of_this_release_goes_on_with_whatever_topic_was_added_mean
     assert open_positions(brokers, subscribePattern="t").latest(start, limited=False) == json_of(t=[10], t2=[20])
 
 
+OWN = {"sink.kafka.transactional.id": "id", "sink.ledgerTopic": "books"}
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({}, {"t", "books"}),
+        (OWN, {"t"}),
+        (OWN | {"sink.kafka.bootstrap.servers": "elsewhere:1"}, {"t", "books"}),
+        ({"includeLedgerTopics": "true"} | OWN, {"t", "books", "kafka-eos-ledger"}),
+    ],
+)
+def test_a_pattern_leaves_ledger_topics_of_its_cluster_out_unless_they_are_meant(open_positions, given, read):
+    brokers = Brokers(**{"t": [(0, 3)], "books": [(0, 5)], "kafka-eos-ledger": [(0, 9)]})
+    source = open_positions(brokers, subscribePattern=".*", **given)
+    assert {tp.topic for tp in source.partitions()} == read
+
+
+def test_a_checkpoint_with_a_ledger_topic_goes_on_without_it(open_positions, caplog):
+    brokers = Brokers(**{"t": [(0, 3)], "kafka-eos-ledger": [(0, 9)]})
+    before = open_positions(brokers, subscribePattern=".*", includeLedgerTopics="true", startingOffsets="earliest")
+    planned = recorded(before.latest(before.initial(), limited=False))
+    brokers.has(**{"t": [(0, 4)], "kafka-eos-ledger": [(0, 11)]})
+    now = open_positions(brokers, subscribePattern=".*", startingOffsets="earliest")
+    assert ranges(now.batch(recorded(now.initial()), planned)) == {0: (0, 3)}
+    end = now.latest(planned, limited=False)
+    assert offsets_from_json(end) == {T0: 4}
+    assert ranges(now.batch(planned, end)) == {0: (3, 4)}
+    assert "goes on without kafka-eos-ledger" in caplog.text
+
+
 def test_assigned_partitions_are_the_only_ones(open_positions):
     source = open_positions(Brokers(t=[(0, 1), (0, 2), (0, 3)]), assign='{"t": [2, 0]}')
     assert offsets_from_json(source.latest(OPEN, limited=False)) == {T0: 1, TopicPartition("t", 2): 3}
