@@ -98,6 +98,8 @@ def settings_of(spark: Spark | None, environment: Mapping[str, str]) -> dict[str
         return {}
     except OSError as error:
         raise ToolFailed(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise ToolFailed(f"cannot read {file}: {error}") from error
 
 
 def installed_pyspark() -> str | None:

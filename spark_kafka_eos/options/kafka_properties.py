@@ -15,6 +15,18 @@ _GRANT = (
 )
 _TLS = "OpenSSL negotiates TLS with Python's defaults (TLS 1.2 or later), and these cannot be restricted"
 
+# Java's name of what librdkafka calls otherwise (its CONFIGURATION.md), unless an option here takes both names.
+OF_LIBRDKAFKA: dict[str, str] = {
+    "batch.num.messages": "batch.size",
+    "queue.buffering.max.kbytes": "buffer.memory",
+    "queue.buffering.max.messages": "buffer.memory",
+    "queue.buffering.max.ms": "linger.ms",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+
 REFUSED: dict[str, str] = {
     f"kafka.{name}": reason
     for reason, names in {

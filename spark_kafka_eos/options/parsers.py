@@ -19,13 +19,14 @@ LONG_MAX = 2**63 - 1
 
 
 # Text, which `re` compiles at the first use: a query uses few of them.
+_WHOLE = r"[+-]?[0-9]{1,4000}"  # Python's int() also takes 1_000, and digits of other scripts
 _LEGAL_TOPIC = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"
-_ADDRESS = r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})"
+_ADDRESS = r"(?:[A-Za-z0-9_.\-]+://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>[0-9]{1,5})"
 _LATEST_MINUS = r"latest-(?P<offsets>[1-9][0-9]{0,17})"
-_DURATION = r"(?P<count>\d+)\s*(?P<unit>ms|s|m|min|h|d)?"
-_SIZE = r"(?P<count>\d+)\s*(?P<unit>[kmgt]b?|b)?"
-_LIMIT = r"\d+|(?P<share>\d+(?:\.\d+)?)\s*%"
-_PARTITIONS = r"(\d{1,6})(?:-(\d{1,6}))?"
+_DURATION = r"(?P<count>[0-9]+)\s*(?P<unit>ms|s|m|min|h|d)?"
+_SIZE = r"(?P<count>[0-9]+)\s*(?P<unit>[kmgt]b?|b)?"
+_LIMIT = r"[0-9]+|(?P<share>[0-9]+(?:\.[0-9]+)?)\s*%"
+_PARTITIONS = r"([0-9]{1,6})(?:-([0-9]{1,6}))?"
 _SHIFTS = {"": 0, "b": 0} | {
     f"{unit}{b}": shift for unit, shift in zip("kmgt", (10, 20, 30, 40), strict=True) for b in ("", "b")
 }
@@ -36,10 +37,9 @@ def number(minimum: int, maximum: int = INT_MAX) -> Callable[[str], int]:
     """A whole number in `[minimum, maximum]`."""
 
     def parse(value: str) -> int:
-        try:
-            parsed = int(value)
-        except ValueError:
-            raise ValueError(f"{value!r} is not a whole number") from None
+        if not re.fullmatch(_WHOLE, value.strip()):
+            raise ValueError(f"{value!r} is not a whole number")
+        parsed = int(value)
         if not minimum <= parsed <= maximum:
             raise ValueError(f"{parsed} is not between {minimum} and {maximum}")
         return parsed

@@ -18,7 +18,7 @@ from spark_kafka_eos.auth.security import MECHANISMS, PROTOCOLS
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.options import parsers as p
-from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
+from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT
 
 _log = logger(__name__)
 
@@ -422,11 +422,34 @@ def _row(given: str, side: Side) -> Option | None:
     if reason := WITHOUT_EFFECT.get(given):
         say_without_effect(given, reason)
         return None
-    ours = {name.lower(): name for row in OPTIONS if row.side in (side, BOTH) for name in (row.name, *row.also)}
-    import difflib  # for this error alone
+    raise ConfigurationError(given, "unknown option", action=similar(given, side))
 
-    near = difflib.get_close_matches(lowered, ours, n=1)
-    raise ConfigurationError(given, "unknown option", action=f"Did you mean {ours[near[0]]}?" if near else "")
+
+def is_known(name: str) -> bool:
+    """Whether this is an option, or a property of Kafka's clients that is refused or has no effect."""
+    return name.lower() in _SPELLED
+
+
+def similar(unknown: str, side: Side = BOTH, *, at_least: float = 0.6) -> str:
+    """A sentence that says which option was probably meant by an `unknown` one; empty if none is `at_least` so similar
+    (`difflib`'s ratio).
+    """
+    lowered = unknown.lower()
+    named = _SPELLED.get(f"kafka.{lowered}")
+    if named is None and (javas := OF_LIBRDKAFKA.get(lowered.removeprefix("kafka."))):
+        reason = WITHOUT_EFFECT.get(f"kafka.{javas}")
+        return f"It is librdkafka's name of kafka.{javas}" + (f", which has no effect: {reason}." if reason else ".")
+    if named is None:
+        import difflib  # for this error alone
+
+        ours = [
+            name.lower()
+            for row in OPTIONS
+            if BOTH in (row.side, side) or row.side == side
+            for name in (row.name, *row.also)
+        ]
+        named = next((_SPELLED[name] for name in difflib.get_close_matches(lowered, ours, n=1, cutoff=at_least)), None)
+    return f"Did you mean {named}?" if named else ""
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from spark_kafka_eos.auth.secret import keys
-from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.errors import ConfigurationError, ToolFailed
 from spark_kafka_eos.ledger import entry as ledgers
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.progress import committed_by, signer_at
@@ -26,6 +26,7 @@ from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.options.parsers import addresses
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.protocol import describe, offsets
@@ -209,8 +210,10 @@ def verify(
 def _options(client: ClientOptions | str) -> ClientOptions:
     if isinstance(client, ClientOptions):
         return client
-    pairs = (address.strip().rpartition(":") for address in client.split(","))
-    return ClientOptions(bootstrap_servers=tuple((host, int(port)) for host, _, port in pairs))
+    try:
+        return ClientOptions(bootstrap_servers=addresses(client))
+    except ValueError as error:
+        raise ConfigurationError("kafka.bootstrap.servers", str(error)) from None
 
 
 def _read_history(path: Path) -> list[HistoryEntry]:

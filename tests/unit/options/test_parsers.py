@@ -269,3 +269,22 @@ def test_a_rack_may_be_a_name_a_variable_or_nothing():
     for text in ("env:", "env:MY RACK", "env:1"):
         with pytest.raises(ValueError, match="does not name an environment variable"):
             p.rack(text)
+
+
+@pytest.mark.parametrize("text", ["1_000", "１０", "٣", "1e3", "0x10", "", "+", "--1", "1 0"])
+def test_a_number_has_only_the_digits_0_to_9(text):
+    for parse in (p.number(0), p.duration_ms, p.size_bytes, p.limit):
+        with pytest.raises(ValueError, match=r"is not|is neither"):
+            parse(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("+5", 5), (" 5 ", 5), ("007", 7), ("-1", -1)])
+def test_a_number_may_have_what_java_allows(text, expected):
+    assert p.number(-1)(text) == expected
+
+
+def test_ports_and_partitions_have_only_the_digits_0_to_9():
+    with pytest.raises(ValueError, match="is not host:port"):
+        p.addresses("broker:９０９２")
+    with pytest.raises(ValueError, match="is not a topic with a partition"):
+        p.output_topics("orders:３")

@@ -12,8 +12,8 @@ import spark_kafka_eos
 from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import ClientOptions, SinkOptions, SourceOptions, table
-from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
-from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, take
+from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT
+from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, is_known, take
 
 PACKAGE = Path(spark_kafka_eos.__file__).parent
 
@@ -90,11 +90,38 @@ def test_names_are_compared_without_case_since_spark_lower_cases_them():
         ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
         ("kafka.fetch.max.byte", "kafka.fetch.max.bytes"),
+        ("fetch.max.bytes", "kafka.fetch.max.bytes"),
+        ("linger.ms", "kafka.linger.ms"),
+        ("Auto.Offset.Reset", "kafka.auto.offset.reset"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(typo, meant):
     with pytest.raises(ConfigurationError, match=rf"option '{typo}': unknown option\..*Did you mean {meant}\?"):
         take({typo: "x"}, SOURCE)
+
+
+@pytest.mark.parametrize("prefix", ["", "kafka."])
+def test_a_name_of_librdkafkas_is_answered_with_javas_and_whether_that_has_an_effect(prefix):
+    with pytest.raises(ConfigurationError, match="unknown option") as raised:
+        take({f"{prefix}queue.buffering.max.ms": "5"}, SINK)
+    assert raised.value.action == (
+        "It is librdkafka's name of kafka.linger.ms, which has no effect: each task encodes its rows as complete "
+        "record batches."
+    )
+    with pytest.raises(ConfigurationError) as raised:
+        take({f"{prefix}socket.timeout.ms": "5"}, SINK)
+    assert raised.value.action == "It is librdkafka's name of kafka.request.timeout.ms."
+
+
+def test_every_name_of_librdkafkas_is_unknown_and_stands_for_a_known_one():
+    for name, of_java in OF_LIBRDKAFKA.items():
+        assert not is_known(f"kafka.{name}"), name
+        assert is_known(f"kafka.{of_java}"), of_java
+
+
+def test_acks_without_its_prefix_is_answered_with_the_prefix():
+    with pytest.raises(ConfigurationError, match=r"Did you mean kafka\.acks\?"):
+        take({"acks": "all"}, SINK)
 
 
 def test_an_unknown_option_like_no_other_is_refused_without_a_guess():
