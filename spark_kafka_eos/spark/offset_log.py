@@ -74,6 +74,11 @@ def planned_batch(read: ReadFile, batch_id: int) -> PlannedBatch:
             "spark.sql.streaming.offsetLog.formatVersion=1 for a new query before its first start.",
         )
     ends = {name: parsed(end) for name, end in named}
+    if not ends:  # as a file that was cut off has: without sources, the batch would be one that reads nothing
+        raise CheckpointUnusable(
+            f"the checkpoint's file 'offsets/{batch_id}' has no source, so the batch's offsets are unknown",
+            action=RESTORE,
+        )
     return PlannedBatch(batch_id=batch_id, named=version == "v2", ends=ends, metadata=metadata)
 
 

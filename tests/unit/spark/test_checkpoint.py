@@ -108,6 +108,12 @@ def test_a_checkpoint_without_the_batch_is_refused(files):
         micro_batch((files | {"metadata": '{"id":"q"}'}).get, 0)
 
 
+@pytest.mark.parametrize("files", [checkpoint(b0=[]), checkpoint(v2_b0=[])], ids=["v1", "v2"])
+def test_a_file_that_was_cut_off_before_its_sources_is_refused_and_not_a_batch_that_reads_nothing(files):
+    with pytest.raises(KafkaEosError, match="'offsets/0' has no source"):
+        micro_batch(files, 0)
+
+
 def test_a_missing_start_is_refused_rather_than_guessed():
     with pytest.raises(KafkaEosError, match="offsets/6"):
         micro_batch(checkpoint(b7=['{"t":{"0":8}}']), 7)
