@@ -61,6 +61,7 @@ PARTS = {
         "tests/spark/test_kafka_is_the_checkpoint.py",
         "tests/spark/test_reserved_topics.py",
         "tests/spark/test_restored_checkpoint.py",
+        "tests/spark/test_two_clusters.py",
     ],
     "lost-checkpoints": ["tests/spark/test_lost_checkpoints_proof.py"],
     "tables": [
