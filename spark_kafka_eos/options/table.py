@@ -84,7 +84,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("startingOffsetsStrategy", SOURCE, p.one_of("error", "earliest", "latest"),
            "Where partitions start that `startingOffsets` in JSON does not list: `error` refuses to start."),
     Option("startingTimestamp", SOURCE, p.number(0, p.LONG_MAX),
-           "Start each partition at its first record with this timestamp or a later one (milliseconds since 1970)."),
+           "Start each partition at the first record that the query sees with this timestamp or a later one "
+           "(milliseconds since 1970). Markers of transactions are no records."),
     Option("startingOffsetsByTimestamp", SOURCE, p.timestamps,
            'The same, with a timestamp for each partition: `{"orders": {"0": 1700000000000}}`.'),
     Option("startingOffsetsByTimestampStrategy", SOURCE, p.one_of("error", "latest"),

@@ -48,7 +48,11 @@ def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[Topi
 def at_times(
     cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int | None]:
-    """The first offset whose timestamp is at or after the given one (ms since 1970); None if there is none."""
+    """The first offset whose timestamp is at or after the given one (ms since 1970); None if there is none.
+
+    It may be that of a marker of a transaction, or of an aborted record, with either isolation level: `reading.by_time`
+    has what a reader sees.
+    """
     offsets = _list(cluster, milliseconds, isolation_level)
     return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
 

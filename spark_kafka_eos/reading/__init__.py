@@ -3,6 +3,7 @@
 positions.py planning.py    where a source starts and where each micro-batch ends; what is read, what is lost
 next_start.py               where a micro-batch starts, on releases of Spark that do not say it
 same_records.py             whether offsets still mean the records for which they were planned
+by_time.py                  the first visible records at or after a time, where brokers name markers, too
 stream_end.py               where the options end a stream, and what the checkpoint keeps of that
 replayed.py stops.py        up to where a checkpoint that is an old copy repeats what its sink has committed
 byte_limit.py sampling.py   maxBytesPerTrigger: sizes, estimated from samples

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
 from spark_kafka_eos.logs import logger
@@ -53,6 +53,9 @@ from spark_kafka_eos.reading.replayed import Replayed
 from spark_kafka_eos.reading.same_records import SameRecords, created_between, origin_of
 from spark_kafka_eos.reading.stream_end import StreamEnd
 from spark_kafka_eos.reading.task_split import Task, split
+
+if TYPE_CHECKING:
+    from spark_kafka_eos.reading.by_time import OffsetsByTime
 
 log = logger(__name__)
 
@@ -86,6 +89,7 @@ class Positions:
         self._gone: set[TopicPartition] = set()  # of these: did not exist when last looked up, after some patience
         self._same = SameRecords(self._cluster)
         self._replayed = Replayed(options.sink, self._same)
+        self._by_time: OffsetsByTime | None = None
         self._stream_end = StreamEnd(options.ending_offsets, self._at_times)
         self._committed_origin: Origin | None = None  # of a first start that the sink's ledger gives
         self._committed_by: tuple[SinkIdentity, ...] = ()  # the offsets of a first start
@@ -307,6 +311,8 @@ class Positions:
             self._look(now=True)  # are these still the topics that the query has read so far?
         if (back := self._other_records(begin, origin)) is not None:
             self._stream_end.forget(back)
+            if self._by_time is not None:
+                self._by_time.forget(back)
             if begin != begin | back:
                 return begin | back
             end = self._ends(begin)
@@ -458,7 +464,11 @@ class Positions:
         return planning.offsets_by_time(option, wanted, self._at_times(times), latest=latest)
 
     def _at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return offsets.at_times(self._cluster, times, isolation_level=self._options.isolation_level)
+        if self._by_time is None:
+            from spark_kafka_eos.reading.by_time import OffsetsByTime  # on demand: fetches and decodes
+
+            self._by_time = OffsetsByTime(self._cluster, self._options.isolation_level)
+        return self._by_time.offsets(times)
 
     def _skips(self, limited: bool) -> bool:
         """Whether deleted offsets are skipped before a limit in offsets is divided: they are no records to wait for."""

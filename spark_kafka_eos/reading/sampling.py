@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_sizes import Estimate, Learned
+from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.byte_limit import (
@@ -60,6 +61,22 @@ def bytes_per_offset(
 def _look(
     cluster: Cluster, at: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, Sample]:
+    # Nothing comes of offsets that have no records, because of compaction.
+    nothing = {tp: Sample(offset=offset, until=offset + 1, bytes_per_offset=0.0) for tp, offset in at.items()}
+    return nothing | {
+        tp: sample(at[tp], list(scan(part.buffer, whole=False)))
+        for tp, part in first_batches(cluster, at, isolation_level).items()
+    }
+
+
+def first_batches(
+    cluster: Cluster, at: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> dict[TopicPartition, Fetched]:
+    """The record batches at these offsets, which may be cut off: only the headers are whole. A partition may be missing
+    if its log has nothing there.
+
+    Raises what `Fetcher.fetch` raises.
+    """
     if not at:
         return {}
     each = max(_FEWEST_BYTES, min(_BYTES, _ALL_BYTES // len(at)))
@@ -70,9 +87,4 @@ def _look(
     learned = Learned(first_room=2 * _ALL_BYTES, by_topic=topics)
     fetcher = Fetcher(cluster, isolation_level=isolation_level, headers_only=True, learned=learned)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
-    # Nothing comes of offsets that have no records, because of compaction.
-    nothing = {tp: Sample(offset=offset, until=offset + 1, bytes_per_offset=0.0) for tp, offset in at.items()}
-    return nothing | {
-        part.partition: sample(at[part.partition], list(scan(part.buffer, whole=False)))
-        for part in fetcher.fetch(wanted)
-    }
+    return {part.partition: part for part in fetcher.fetch(wanted)}

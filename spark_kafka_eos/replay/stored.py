@@ -10,6 +10,7 @@ from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.reading.by_time import OffsetsByTime
 from spark_kafka_eos.reading.records import read
 
 ReadProgress = Callable[[int], None]  # gets the number of offsets that were read since
@@ -42,7 +43,7 @@ def ranges_of(cluster: Cluster, topic: str, since: int | None = None) -> list[Of
     end = offsets.latest(cluster, partitions)
     start: dict[TopicPartition, int] = offsets.earliest(cluster, partitions)
     if since is not None:
-        by_time = offsets.at_times(cluster, dict.fromkeys(partitions, since))
+        by_time = OffsetsByTime(cluster).offsets(dict.fromkeys(partitions, since))
         start = {tp: end[tp] if at is None else at for tp, at in by_time.items()}
     return [OffsetRange(partition=tp, start=start[tp], end=end[tp]) for tp in partitions if start[tp] < end[tp]]
 

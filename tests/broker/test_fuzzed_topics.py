@@ -119,7 +119,7 @@ class Check:
                 assert there.rows[level] == in_order(sent[level]), "librdkafka reads what was sent"
             assert set(there.rows[level]) <= set(sent[level])
         for number in range(4):
-            ask = Ask.drawn(life, there, self.lives, chance, streaming=number == 3)
+            ask = Ask.drawn(life, there, chance, streaming=number == 3)
             self.read(life, ask, chance)
 
     def read(self, life, ask, chance):
@@ -188,9 +188,9 @@ class Ask:
     rows: list
 
     @staticmethod
-    def drawn(life: Life, there: Contents, lives: Lives, chance: random.Random, *, streaming: bool):
+    def drawn(life: Life, there: Contents, chance: random.Random, *, streaming: bool):
         level = chance.choice(LEVELS)
-        drawing = Drawing(life, there, lives, chance, level, streaming=streaming, fails=chance.random() < 0.5)
+        drawing = Drawing(life, there, chance, level, streaming=streaming, fails=chance.random() < 0.5)
         (starting, start), (ending, end) = drawing.start(), drawing.end()
         options = sizes(chance) | starting | ending | (limits(chance) if streaming else {})
         options |= {"kafka.isolation.level": level, "failOnDataLoss": str(drawing.fails).lower()}
@@ -205,12 +205,13 @@ class Ask:
 class Drawing:
     """Where a read starts and ends: as options, and as the offset of each partition that they mean."""
 
-    def __init__(self, life, there, lives, chance, level: Level, *, streaming, fails):
-        self.life, self.lives, self.chance, self.level = life, lives, chance, level
+    def __init__(self, life, there, chance, level: Level, *, streaming, fails):
+        self.life, self.chance = life, chance
         self.streaming, self.fails = streaming, fails
         self.numbers = range(life.now_partitions)
         self.first, self.latest = there.bounds.first, there.bounds.latest(level)
-        self.times = [row[3] for row in there.rows[level]] or [0]
+        self.rows = there.rows[level]
+        self.times = [row[3] for row in self.rows] or [0]
 
     def start(self):
         match self.chance.choice(["earliest", "offsets", "minus", "time", "times"]):
@@ -255,9 +256,14 @@ class Drawing:
         return {f"{bound}Timestamp": str(times[0])}, dict.fromkeys(self.numbers, times[0])
 
     def at(self, times):
-        """The offsets at these times; the latest one where there is no such record."""
-        found = {time: self.lives.at_time(self.life, time, self.level) for time in set(times.values())}
-        return {n: self.latest[n] if found[time][n] < 0 else found[time][n] for n, time in times.items()}
+        """The first record at or after these times that the reader sees; the latest offset where there is none.
+
+        Brokers name markers and aborted records, too, so they cannot be asked.
+        """
+        backwards = sorted(self.rows, key=lambda row: row[2], reverse=True)
+        return self.latest | {
+            partition: offset for _, partition, offset, time, *_ in backwards if time >= times[partition]
+        }
 
     def json_of(self, values):
         return json.dumps({self.life.topic: {str(number): values[number] for number in self.numbers}})

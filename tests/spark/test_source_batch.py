@@ -9,6 +9,7 @@ import pytest
 from chispa import assert_df_equality
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.schema import source_schema
@@ -124,6 +125,55 @@ def test_several_topics_are_read_by_name_pattern_and_partition(bootstrap, topic,
     assert numbers(load(f"{one},{other}")) == [0, 1, 2, 3]
     assert numbers(load(None, subscribePattern="pat-tern-.*")) == [0, 1, 2, 3]
     assert numbers(load(None, assign=f'{{"{one}": [1], "{other}": [0]}}')) == [1, 2]
+
+
+@pytest.fixture(scope="module")
+def events(spark, bootstrap, topic):
+    """Three batches of a hundred rows, one a second of 2020, which the sink writes now: so late are their markers."""
+    name = topic("events", config=KEEP)
+    sink = {"kafka.bootstrap.servers": bootstrap, "topic": name, "kafka.transactional.id": name, "txnAppId": name}
+    for number in range(3):
+        seconds = F.timestamp_seconds(F.lit(YEAR_2020) + F.col("id"))
+        rows = spark.range(100 * number, 100 * (number + 1), 1, 1).select(
+            F.col("id").cast("string").alias("value"), seconds.alias("timestamp")
+        )
+        rows.write.format("kafka-eos").options(**sink, txnVersion=number).mode("append").save()
+    return name
+
+
+YEAR_2020, YEAR_2021 = 1_577_836_800, 1_609_459_200  # seconds since 1970
+BY_EVENT_TIME = {
+    "up to a year": ({"endingTimestamp": YEAR_2021 * 1000}, range(300)),
+    "a minute": (
+        {"startingTimestamp": (YEAR_2020 + 120) * 1000, "endingTimestamp": (YEAR_2020 + 180) * 1000},
+        range(120, 180),
+    ),
+    "from a time on": ({"startingTimestamp": (YEAR_2020 + 205) * 1000}, range(205, 300)),
+    "up to a time": ({"endingTimestamp": (YEAR_2020 + 1) * 1000}, range(1)),
+}
+
+
+@pytest.mark.parametrize("bounds", BY_EVENT_TIME)
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_bounds_by_time_are_those_of_records_whenever_their_transactions_ended(load, events, bounds, isolation_level):
+    options, expected = BY_EVENT_TIME[bounds]
+    assert numbers(load(events, **options, **{"kafka.isolation.level": isolation_level})) == list(expected)
+
+
+def test_a_stream_ends_by_the_time_of_records_whenever_their_transactions_ended(spark, bootstrap, events, tmp_path):
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": events, "startingOffsets": "earliest"}
+    options |= {"maxOffsetsPerTrigger": 70, "endingTimestamp": (YEAR_2020 + 250) * 1000}
+    for run in range(2):
+        frame = spark.readStream.format("kafka-eos").options(**options).load()
+        query = frame.select("value").writeStream.format("parquet").option("path", str(tmp_path / "rows"))
+        query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+        assert numbers(spark.read.parquet(str(tmp_path / "rows"))) == list(range(250)), f"start {run + 1}"
+
+
+def test_without_a_record_of_the_time_the_end_is_the_latest_offset_and_the_start_is_refused(load, events):
+    assert numbers(load(events, endingTimestamp=YEAR_2021 * 1000, startingTimestamp=0)) == list(range(300))
+    with pytest.raises(AnalysisException, match="has no record with this timestamp or a later one"):
+        load(events, startingTimestamp=YEAR_2021 * 1000).collect()
 
 
 def test_a_topic_without_records_is_an_empty_frame(topic, load):

@@ -1,0 +1,138 @@
+"""Positions by time: of each partition the first visible record with a timestamp or a later one.
+
+Not obvious:
+- ListOffsets by timestamp names the first record of any kind, in either isolation level: also a transaction's marker,
+  whose timestamp is the broker's clock when the transaction ended, and a record of an aborted one. Of records with
+  event times of last year, it names the first marker, before most of what was asked for.
+- No record before the named one has such a timestamp. So the named record is the position if it is visible, which its
+  record batch shows. Otherwise the log is read from there to the first visible record that has one.
+- That is at most one pass over what lies between. Where records are written about when they happen, it is a few record
+  batches. Only batches whose header has such a timestamp are decoded.
+- A stream asks before every micro-batch until there is such a record, so an object remembers how far it has looked.
+  What is below the end at its isolation level stays as it is.
+Source: KIP-79, KIP-98, UnifiedLog.fetchOffsetByTimestamp of Kafka 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+
+import numpy as np
+
+from spark_kafka_eos.errors import DataLoss
+from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
+from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.logs import logger
+from spark_kafka_eos.model import IsolationLevel, OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.reading.sampling import first_batches
+from spark_kafka_eos.wire.columns import to_numpy
+from spark_kafka_eos.wire.control import aborts
+from spark_kafka_eos.wire.decode import decode_in_parts
+from spark_kafka_eos.wire.header_table import header_table
+
+log = logger(__name__)
+
+_FIRST_STEP, _MUCH = 1_000, 1_000_000  # offsets
+_ATTEMPTS = 5  # if retention deletes what is being looked at
+
+
+class OffsetsByTime:
+    """Looks up positions by time in one cluster, for readers with this isolation level."""
+
+    def __init__(self, cluster: Cluster, isolation_level: IsolationLevel = "read_committed") -> None:
+        self._cluster, self._isolation_level = cluster, isolation_level
+        # Up to where no visible record has this time (ms since 1970) or a later one.
+        self._looked: dict[tuple[TopicPartition, int], int] = {}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """The logs of these are others now."""
+        others = set(partitions)
+        self._looked = {key: offset for key, offset in self._looked.items() if key[0] not in others}
+
+    def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offset of the first visible record at or after each time (ms since 1970); None if there is none.
+
+        Raises UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError, BrokerUnreachable, and DataLoss if
+        records are deleted again and again before they could be looked at.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._offsets(times)
+            except DataLoss as error:
+                log.info("looking up offsets by time again: %s", error.what)
+                self.forget(times)
+        return self._offsets(times)
+
+    def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        named = offsets.at_times(self._cluster, times, isolation_level=self._isolation_level)
+        at = {tp: offset for tp, offset in named.items() if offset is not None}
+        further = {tp: looked for tp, offset in at.items() if (looked := self._looked.get((tp, times[tp]), 0)) > offset}
+        unseen = {tp: offset for tp, offset in at.items() if tp not in further}
+        first = first_batches(self._cluster, unseen, self._isolation_level)
+        shown = {tp: at[tp] for tp, part in first.items() if _shows(part, at[tp], self._isolation_level)}
+        found = self._search({tp: offset for tp, offset in (at | further).items() if tp not in shown}, times)
+        return dict.fromkeys(times) | shown | found
+
+    def _search(self, start: Offsets, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first visible record of each partition at or after its time, from `start` on."""
+        if not start:
+            return {}
+        end = offsets.latest(self._cluster, start, isolation_level=self._isolation_level)
+        fetcher = Fetcher(self._cluster, isolation_level=self._isolation_level, learned=learned_of(self._cluster))
+        found: dict[TopicPartition, int] = {}
+        left, step, looked_at = dict(start), _FIRST_STEP, 0
+        while ranges := [
+            OffsetRange(partition=tp, start=at, end=min(at + step, end[tp])) for tp, at in left.items() if at < end[tp]
+        ]:
+            with closing(fetcher.fetch(ranges)) as parts:
+                for part in parts:
+                    tp = part.partition
+                    if tp in found:
+                        continue
+                    at_time = first_at(part, times[tp], left[tp], self._isolation_level)
+                    if at_time is not None:
+                        found[tp] = at_time
+                        if len(found) == len(start):
+                            return found
+            reached = {one.partition: one.end for one in ranges if one.partition not in found}
+            self._looked |= {(tp, times[tp]): offset for tp, offset in reached.items()}
+            left = {tp: offset for tp, offset in reached.items() if tp not in found}
+            before, looked_at = looked_at, looked_at + sum(one.size for one in ranges)
+            if before // _MUCH < looked_at // _MUCH:
+                log.warning(
+                    "looked at %s offsets for the first record of %s at or after a time: before it, the brokers name "
+                    "markers of transactions or aborted records, which are newer than the records",
+                    f"{looked_at:,}",
+                    ", ".join(map(str, sorted(left)[:5])),
+                )
+            step *= 2
+        return found
+
+
+def first_at(part: Fetched, time: int, start: int, isolation_level: IsolationLevel) -> int | None:
+    """The first visible record of `part` from offset `start` on with a timestamp at or after `time` (ms since 1970)."""
+    headers = header_table(part.buffer, part.batches)
+    shown = visible(headers, part.aborted, lambda rows: aborts(part.buffer, headers[rows]), isolation_level)
+    behind = headers["base_offset"] + headers["last_offset_delta"] + 1
+    for row in np.flatnonzero(shown & (headers["max_timestamp"] >= time) & (behind > start)):
+        for records in decode_in_parts(part.buffer, headers[row : row + 1]):
+            offset = to_numpy(records["offset"])
+            at = np.flatnonzero((to_numpy(records["timestamp"]) >= time) & (offset >= start))
+            if at.size:
+                return int(offset[at[0]])
+    return None
+
+
+def _shows(part: Fetched, offset: int, isolation_level: IsolationLevel) -> bool:
+    """Whether the first batch of `part`, which may be cut off, has the record at `offset`, and it is visible."""
+    header = part.batches[0]
+    if header.is_control or not header.base_offset <= offset < header.next_offset:
+        return False
+    is_aborted = header.is_transactional and any(
+        each.producer_id == header.producer_id and each.first_offset < header.next_offset for each in part.aborted
+    )
+    return isolation_level == "read_uncommitted" or not is_aborted
