@@ -130,6 +130,20 @@ def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> d
     return _resolved(wanted, {}, latest)
 
 
+def check_order(start: Offsets, end: Offsets) -> None:
+    """Raise ConfigurationError if a read that the options bound would start after its end; where both are the same
+    offset, there is nothing to read.
+    """
+    after = [f"{tp} starts at {start[tp]}, its end is {end[tp]}" for tp in sorted(end) if start.get(tp, 0) > end[tp]]
+    if after:
+        raise ConfigurationError(
+            "startingOffsets",
+            f"the read would start after its end, and have no records: {_some(after, '; ')}. Nothing was read",
+            action="Correct the start or the end, whether they are offsets or times. If both are right, records were "
+            "deleted, the topic was created again, or a transaction is still open before the start.",
+        )
+
+
 def bounded(begin: Offsets, end: Offsets, bounds: Offsets) -> dict[TopicPartition, int]:
     """`end`, or the bound of the partition, if it has one and that comes first; not before `begin`."""
     return {tp: max(min(offset, bounds.get(tp, offset)), min(offset, begin.get(tp, 0))) for tp, offset in end.items()}

@@ -140,9 +140,14 @@ class Positions:
         return planning.ending_offsets(wanted, latest=latest)
 
     def batch_read(self) -> list[Task]:
-        """What each Spark task of a batch read reads. A partition whose start is past its end has no rows."""
+        """What each Spark task of a batch read reads. Raises ConfigurationError if it would start after its end, except
+        where the start is committed: there, that is data loss, or the committed records are of open transactions.
+        """
         start, end = self.starting(), self.ending()
-        return self.tasks(start, {tp: max(offset, start.get(tp, offset)) for tp, offset in end.items()})
+        if str(self._options.starting_offsets).startswith("committed"):
+            return self.tasks(start, self._not_before(start, end))
+        planning.check_order(start, end)
+        return self.tasks(start, end)
 
     def tasks(
         self,
@@ -276,6 +281,8 @@ class Positions:
             if origin is not None:
                 self._same.belong_to(origin.topic_ids)
             end = self._end(begin, origin, limited=limited)
+            if not isinstance(self._options.starting_offsets, str):
+                self._stream_end.check(begin)
             return self._recorded(with_sinks(with_start(end, begin), self._sinks()), end)
         self._same.recognize(start)
         self._stream_end.goes_on_from(start)
@@ -408,7 +415,10 @@ class Positions:
 
     def _ends(self, begin: Offsets) -> dict[TopicPartition, int]:
         """The last stable offsets, current or pinned; if `begin` is already past one, its offset stays as it is."""
-        end = self._last()
+        return self._not_before(begin, self._last())
+
+    def _not_before(self, begin: Offsets, end: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """`end`, or `begin` where that is past the last stable offset, but not past the log's end."""
         past = [tp for tp, offset in end.items() if begin.get(tp, 0) > offset]
         if past and self._options.isolation_level == "read_committed":
             high_watermarks = offsets.latest(self._cluster, past, isolation_level="read_uncommitted")

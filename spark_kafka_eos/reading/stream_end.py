@@ -74,6 +74,11 @@ class StreamEnd:
         self._bounds |= {tp: offset for tp, offset in found.items() if offset is not None}
         return planning.bounded(begin, end, self._bounds)
 
+    def check(self, begin: Offsets) -> None:
+        """Raise ConfigurationError if a query that begins there would begin after its end, as far as that is known."""
+        bounds = self._wanted if isinstance(self._wanted, Mapping) else self._bounds
+        planning.check_order(begin, {tp: offset for tp, offset in bounds.items() if tp in begin})
+
     def is_recorded(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the start of the batch contains all that is known of these partitions."""
         return self._recorded == {tp: offset for tp, offset in self._bounds.items() if tp in partitions}

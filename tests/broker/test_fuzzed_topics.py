@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as RdTopicPartition
 
+from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import IsolationLevel as Level
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -127,6 +128,10 @@ class Check:
             {"kafka.bootstrap.servers": self.lives.bootstrap} | ask.options, streaming=ask.streaming
         )
         positions = Positions(options, self.cluster)
+        if ask.is_reversed:
+            with pytest.raises(ConfigurationError, match="start after its end"):
+                positions.latest(positions.initial(), limited=True) if ask.streaming else positions.batch_read()
+            return
         if ask.streaming:
             stream = Stream(options, self.cluster, chance)
             stream.to_the_end()
@@ -186,6 +191,7 @@ class Ask:
     options: dict[str, str]
     streaming: bool
     rows: list
+    is_reversed: bool
 
     @staticmethod
     def drawn(life: Life, there: Contents, chance: random.Random, *, streaming: bool):
@@ -199,7 +205,8 @@ class Ask:
         selecting = {"assign": json.dumps({life.topic: numbers}), "subscribePattern": f"{life.topic}|nothing-else"}
         how = chance.choice(["subscribe", "subscribe", *selecting])
         options[how] = selecting.get(how, life.topic)
-        return Ask(options, streaming, [row for row in there.rows[level] if start[row[1]] <= row[2] < end[row[1]]])
+        rows = [row for row in there.rows[level] if start[row[1]] <= row[2] < end[row[1]]]
+        return Ask(options, streaming, rows, any(start[number] > end[number] for number in end))
 
 
 class Drawing:

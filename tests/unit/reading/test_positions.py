@@ -420,16 +420,44 @@ def test_partitions_without_a_start_of_their_own_follow_the_strategy(open_positi
         {"startingOffsetsByTimestamp": '{"t": {"0": 7, "1": 2}}', "endingTimestamp": "5"},
     ],
 )
-def test_a_partition_of_a_batch_read_that_starts_past_its_end_has_no_rows(open_positions, given):
-    [[only]] = open_positions(Brokers(t=[(0, 10), (0, 5)]), **given).batch_read()
-    assert (only.partition, only.start, only.end) == (T1, 2, 5)
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_a_batch_read_that_would_start_after_its_end_is_refused(open_positions, given, loss):
+    source = open_positions(Brokers(t=[(0, 10), (0, 5)]), failOnDataLoss=loss, **given)
+    with pytest.raises(ConfigurationError, match=r"start after its end.*: t-0 starts at (7|12), its end is (5|10)"):
+        source.batch_read()
+
+
+def test_a_batch_read_that_starts_at_its_end_has_no_rows(open_positions):
+    given = {"startingOffsets": '{"t": {"0": 7, "1": 5}}', "endingOffsets": '{"t": {"0": 7, "1": 5}}'}
+    assert open_positions(Brokers(t=[(0, 10), (0, 5)]), **given).batch_read() == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": '{"t": {"0": 7, "1": 2}}', "endingOffsets": '{"t": {"0": 5, "1": 5}}'},
+        {"startingTimestamp": "4", "endingTimestamp": "3"},
+    ],
+)
+def test_a_new_stream_that_would_start_after_its_end_is_refused(open_positions, given):
+    source = open_positions(Brokers(t=[(0, 10), (0, 5)]), **given)
+    with pytest.raises(ConfigurationError, match=r"start after its end.*: t-0 starts at (7|4), its end is (5|3)"):
+        source.latest(source.initial(), limited=False)
 
 
 def test_a_batch_read_from_a_groups_offset_past_the_last_stable_offset_has_no_rows(open_positions):
-    brokers = Brokers(t=[(0, 10)])
+    brokers = Brokers(t=[(0, 10, 15)])
     brokers.group("g").commit_at_once({T0: (12, "")}, now_s=0.0)
     source = open_positions(brokers, startingOffsets="committed", **{"kafka.group.id": "g"})
     assert source.batch_read() == []
+
+
+def test_a_batch_read_from_a_groups_offset_past_the_end_of_the_log_is_data_loss(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    brokers.group("g").commit_at_once({T0: (12, "")}, now_s=0.0)
+    source = open_positions(brokers, startingOffsets="committed", **{"kafka.group.id": "g"})
+    with pytest.raises(DataLoss, match="t-0 from 12 .*ends at 10"):
+        source.batch_read()
 
 
 def test_a_batch_read_whose_start_was_deleted_is_still_data_loss(open_positions):
