@@ -7,12 +7,13 @@ worker, where only `read` is called. So constructors do nothing, and connections
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_kafka_eos.errors import errors_of_source
+from spark_kafka_eos.errors import DataLoss, errors_of_source
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.reading.next_start import NextMicroBatch
 from spark_kafka_eos.spark.features import StreamReader
@@ -32,10 +33,13 @@ log = logger(__name__)
 
 
 class TaskRanges(InputPartition):
-    """The offset ranges that one Spark task reads, at most one per Kafka partition."""
+    """The offset ranges that one Spark task reads, at most one per Kafka partition. Those of a batch read say when they
+    were planned.
+    """
 
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], planned_at: str = "") -> None:
         super().__init__(tuple(ranges))
+        self.planned_at = planned_at
 
 
 def _positions(options: SourceOptions) -> Positions:
@@ -51,19 +55,25 @@ def _consumed(options: SourceOptions) -> ConsumedOffsets:
 
 
 class KafkaEosReader(PromptInput, DataSourceReader):
-    """A batch read. Spark plans it at the first action on a loaded DataFrame and keeps the plan: later actions on it
-    read the same offsets. A new `load()` includes newer records.
+    """A batch read. Spark plans it at the first action on a loaded DataFrame and keeps the plan, for each `load()`,
+    where no source can reach it: later actions on it read the same offsets. A new `load()` includes newer records.
+    Source: PythonDataSourceV2.getOrCreateReadInfo of Spark 4.0 to 4.3.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         with errors_of_source(), _positions(self._options) as positions:
-            return [TaskRanges(ranges) for ranges in positions.batch_read()]
+            return [TaskRanges(ranges, now) for ranges in positions.batch_read()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self._options)
+        try:
+            yield from _read(partition, self._options)
+        except DataLoss as error:
+            with errors_of_source():
+                raise _planned_earlier(error, partition) from error
 
 
 class KafkaEosStreamReader(PromptInput, StreamReader):
@@ -171,6 +181,14 @@ class KafkaEosStreamReader(PromptInput, StreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._options)
+
+
+def _planned_earlier(error: DataLoss, partition: InputPartition) -> DataLoss:
+    planned_at = partition.planned_at if isinstance(partition, TaskRanges) else ""
+    return DataLoss(
+        f"{error.what}. These offsets were planned at {planned_at}, at the first action on this DataFrame or view",
+        action=f"Later actions read the same offsets. To look again at what Kafka has, load it again. {error.action}",
+    )
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:

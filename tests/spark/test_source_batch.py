@@ -9,11 +9,11 @@ import pytest
 from chispa import assert_df_equality
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.schema import source_schema
-from tests.producing import KEEP, produce, transact
+from tests.producing import KEEP, delete_records, produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -139,6 +139,24 @@ def events(spark, bootstrap, topic):
         )
         rows.write.format("kafka-eos").options(**sink, txnVersion=number).mode("append").save()
     return name
+
+
+def test_a_frame_or_a_view_keeps_the_offsets_of_its_first_action_until_it_is_loaded_again(
+    spark, bootstrap, topic, load
+):
+    name = topic("frozen")
+    produce(bootstrap, name, values(0, 3))
+    frame = load(name)
+    frame.createOrReplaceTempView("frozen")
+    assert spark.sql("SELECT * FROM frozen").count() == 3
+    produce(bootstrap, name, values(3, 10))
+    assert spark.sql("SELECT * FROM frozen").count() == 3
+    assert load(name).count() == 10
+    delete_records(bootstrap, name, 5)
+    with pytest.raises(PySparkException, match=r"DataLoss.* planned at 20.* UTC, at the first action") as raised:
+        frame.count()
+    assert "load it again" in str(raised.value)
+    assert load(name).count() == 5
 
 
 YEAR_2020, YEAR_2021 = 1_577_836_800, 1_609_459_200  # seconds since 1970
