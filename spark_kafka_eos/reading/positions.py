@@ -367,18 +367,28 @@ class Positions:
         ends = offsets_from_json(end)
         begin = recorded_start(end) if start == UNRESOLVED else offsets_from_json(start)
         if begin is None:
-            begin = self._start_of_earlier_release(ends)
+            begin = self._start_that_is_not_recorded(ends)
         again = created_between(start, end)
         if end == self._planned:
             return self.tasks(begin, ends, created_again=again)
         self._replayed.runs_again(begin)
         return self.tasks(begin, ends, perhaps_unread=True, created_again=again, origin=origin_of(end))
 
-    def _start_of_earlier_release(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where batch 0 starts if a release that did not record the start has planned it."""
+    def _start_that_is_not_recorded(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where batch 0 starts if the built-in source has planned it, or release 0.1.0. Raises ConfigurationError if
+        the options do not give the same start now as they did then.
+        """
         wanted = self._options.starting_offsets
         if wanted != "earliest" and (not isinstance(wanted, Mapping) or planning.LATEST in wanted.values()):
-            return ends  # its batch 0 read nothing
+            raise ConfigurationError(
+                "startingOffsets",
+                "the built-in source, or release 0.1.0, has planned the checkpoint's first batch, which was not "
+                "committed. It does not say where it starts, and by now this option may mean another start. Nothing "
+                "was read",
+                action="Start the query as it was until that batch is done, and change it then. Or set startingOffsets "
+                "as JSON to where the batch starts. The built-in source keeps that in sources/0/0 of the checkpoint. "
+                "Release 0.1.0 read nothing in such a batch: it starts where offsets/0 says that it ends.",
+            )
         start, there = self.starting(), self._look()
         # Partitions added since belong to the next batch.
         return {tp: offset for tp, offset in start.items() if tp in ends or tp not in there}

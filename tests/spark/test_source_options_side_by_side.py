@@ -192,6 +192,38 @@ def test_a_read_that_may_lose_data_returns_the_same_rows(spark, bootstrap, topic
     assert found[0][0] == 7
 
 
+AFTER_ITS_END = {
+    "offsets": {"startingOffsets": '{"$t": {"0": 2}}', "endingOffsets": '{"$t": {"0": 1}}'},
+    "the log's end": {"startingOffsets": '{"$t": {"0": 100}}'},
+    "times": {"startingTimestamp": str(LATER + 2), "endingTimestamp": str(LATER + 1)},
+}
+
+
+@pytest.fixture(scope="module")
+def three(bootstrap, topic):
+    """A topic with three records, a millisecond apart."""
+    name = topic("three", config=KEEP)
+    for number in range(3):
+        produce(bootstrap, name, [b"%d" % number], timestamp=LATER + number)
+    return name
+
+
+@pytest.mark.parametrize("case", AFTER_ITS_END)
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_read_that_would_start_after_its_end_fails_with_both_sources(spark, bootstrap, three, options, case, fails):
+    given = {name: value.replace("$t", three) for name, value in AFTER_ITS_END[case].items()}
+    given |= {"subscribe": three, "failOnDataLoss": fails}
+    for source, error in ((BUILT_IN, "greater than the (resolved )?end offset"), (OURS, "would start after its end")):
+        with pytest.raises(Exception, match=error):
+            spark.read.format(source).options(**options({}) | given).load().collect()
+
+
+@pytest.mark.parametrize("source", [BUILT_IN, OURS])
+def test_a_read_that_starts_at_its_end_has_no_rows_with_both_sources(spark, three, options, source):
+    at = {f"{bound}Offsets": f'{{"{three}": {{"0": 2}}}}' for bound in ("starting", "ending")}
+    assert spark.read.format(source).options(**options({}) | {"subscribe": three} | at).load().count() == 0
+
+
 def test_the_options_of_the_built_in_source_are_those_of_its_class(spark):
     loader = spark.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     provider = loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider$")

@@ -76,14 +76,27 @@ def test_where_the_first_batch_starts_means_nothing_to_later_batches(open_positi
     [
         ({"startingOffsets": "earliest"}, {0: (3, 10)}),
         ({"startingOffsets": '{"t": {"0": 7, "1": -2}}'}, {0: (7, 10)}),
-        ({"startingOffsets": "latest"}, {}),
-        ({"startingTimestamp": "4"}, {}),
-        ({"startingOffsets": '{"t": {"0": 7, "1": -1}}'}, {}),
     ],
 )
-def test_a_first_batch_that_an_earlier_release_planned_starts_as_there(open_positions, given, reads):
+def test_a_first_batch_whose_start_is_not_recorded_starts_where_the_options_say(open_positions, given, reads):
     source = open_positions(Brokers(t=[(3, 20), (0, 5)]), **given)
     assert ranges(source.batch(source.initial(), json_of(t=[10]))) == reads, "t-1 was added since"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"startingTimestamp": "4"},
+        {"startingOffsets": '{"t": {"0": 7, "1": -1}}'},
+        {"startingOffsets": "committed-or-latest", "kafka.group.id": "g"},
+    ],
+    ids=str,
+)
+def test_a_first_batch_is_not_taken_for_empty_because_its_start_is_not_recorded(open_positions, given):
+    source = open_positions(Brokers(t=[(3, 20), (0, 5)]), **given)
+    with pytest.raises(ConfigurationError, match="does not say where it starts.*sources/0/0"):
+        source.batch(source.initial(), json_of(t=[10]))
 
 
 def test_nothing_new_is_the_very_same_text(open_positions):
