@@ -144,8 +144,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "`read_committed` ends at the last stable offset": Mutant(
         "protocol.offsets",
-        "dict.fromkeys(partitions, _LATEST), isolation_level)",
-        'dict.fromkeys(partitions, _LATEST), "read_uncommitted")',
+        "_bounds(cluster, partitions, _LATEST, isolation_level)",
+        '_bounds(cluster, partitions, _LATEST, "read_uncommitted")',
     ),
     "Aborted records are left out": Mutant(
         "fetching.visibility", "np.append(markers + 1, len(rows))", "np.append(markers + 1, 0)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
+from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import IsolationLevel, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.leaders import ask_leaders
@@ -26,14 +27,14 @@ _EARLIEST, _LATEST = -2, -1
 
 def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The first available offset of each partition."""
-    return _list(cluster, dict.fromkeys(partitions, _EARLIEST), "read_uncommitted")
+    return _bounds(cluster, partitions, _EARLIEST, "read_uncommitted")
 
 
 def latest(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int]:
     """The end of each partition: the last stable offset with read_committed, else the high watermark."""
-    return _list(cluster, dict.fromkeys(partitions, _LATEST), isolation_level)
+    return _bounds(cluster, partitions, _LATEST, isolation_level)
 
 
 def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Marks]:
@@ -55,6 +56,20 @@ def at_times(
     """
     offsets = _list(cluster, milliseconds, isolation_level)
     return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
+
+
+def _bounds(
+    cluster: Cluster, partitions: Iterable[TopicPartition], which: int, isolation_level: IsolationLevel
+) -> dict[TopicPartition, int]:
+    offsets = _list(cluster, dict.fromkeys(partitions, which), isolation_level)
+    if unknown := sorted(tp for tp, offset in offsets.items() if offset < 0):
+        # An offset of -1 is "none" only for a time. Taken for a position, it would be one before all records.
+        raise BrokerUnreachable(
+            f"ListOffsets returned neither an offset nor an error for {', '.join(map(str, unknown[:5]))}",
+            action="Try again. If it stays so, what answers for the brokers does not know where these partitions begin "
+            "or end.",
+        )
+    return offsets
 
 
 def _list(

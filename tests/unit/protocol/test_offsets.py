@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, UnknownTopic
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.offsets import at_times, earliest, latest
 
@@ -48,6 +48,13 @@ def test_each_request_names_the_leader_epoch_known(broker):
     earliest(broker.cluster(), [FIRST])
     [request] = broker.sent("ListOffsets")
     assert request.topics[0].partitions[0].current_leader_epoch == 5
+
+
+@pytest.mark.parametrize("bound", [earliest, latest])
+def test_no_offset_and_no_error_is_not_taken_for_a_position(broker, listed, bound):
+    broker.script["ListOffsets"].append(listed({0: 5, 1: -1}))
+    with pytest.raises(BrokerUnreachable, match="neither an offset nor an error for orders-1"):
+        bound(broker.cluster(), [FIRST, SECOND])
 
 
 def test_a_time_after_the_last_record_has_no_offset(broker, listed):
