@@ -22,7 +22,6 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
-    NullType,
     StringType,
     StructField,
     StructType,
@@ -48,8 +47,8 @@ SOURCE = StructType(
 )
 
 _ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
-    "key": (BinaryType, StringType, NullType),
-    "value": (BinaryType, StringType, NullType),
+    "key": (BinaryType, StringType),
+    "value": (BinaryType, StringType),
     "topic": (StringType,),
     "partition": (IntegerType,),
     "headers": (ArrayType,),
@@ -84,11 +83,7 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
     for name, field in present.items():
         nested = _NESTED.get(name)
         if not (_same(field.dataType, nested) if nested else isinstance(field.dataType, _ACCEPTED[name])):
-            wanted = (
-                nested.simpleString()
-                if nested
-                else " or ".join(t().simpleString() for t in _ACCEPTED[name] if t is not NullType)
-            )
+            wanted = nested.simpleString() if nested else " or ".join(t().simpleString() for t in _ACCEPTED[name])
             raise InvalidSchema(
                 f"column '{name}' has type {field.dataType.simpleString()}, but the sink accepts {wanted}",
                 action=f"Cast the column, for example df.withColumn('{name}', …).",
@@ -99,7 +94,7 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
 def sink_rows(
     frame: DataFrame, *, topic: str | None, constant_topic: bool = False, dead_letters: bool = False
 ) -> DataFrame:
-    """The rows to encode, with the types of `appending.blocks.ROWS`. `constant_topic` adds `topic` as a column."""
+    """The rows to encode; `arrow_rows` gives them their types. `constant_topic` adds `topic` as a column."""
     names = check_schema(frame.schema, topic=topic, dead_letters=dead_letters)
     if not constant_topic and _is_ready(frame.schema, names):
         return frame  # a projection costs Spark some milliseconds of planning per micro-batch
@@ -137,20 +132,33 @@ def _as_sent(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         children = [_as_sent(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=column.is_null())
     if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(wanted)
+        return _milliseconds(column)
     return column if column.type == wanted else column.cast(wanted)
+
+
+def _milliseconds(instants: pa.Array) -> pa.Array:
+    """The millisecond in which each instant lies, as Spark's unix_millis counts them, also before 1970."""
+    import numpy as np
+    import pyarrow as pa
+
+    ticks = instants.cast(pa.int64())
+    per_millisecond = {"us": 1_000, "ns": 1_000_000}.get(instants.type.unit)
+    if per_millisecond is None:  # not finer; Arrow notices what is too large
+        return instants.cast(pa.timestamp("ms", instants.type.tz)).cast(pa.int64())
+    # Arrow's own division and casts cut off towards 1970.
+    return pa.array(ticks.fill_null(0).to_numpy() // per_millisecond, mask=np.asarray(ticks.is_null()))
 
 
 def _expression(name: str) -> str:
     if name in ("key", "value"):
         return f"CAST(`{name}` AS BINARY) AS `{name}`"
-    return f"unix_millis(`{name}`) AS `{name}`" if name == "timestamp" else f"`{name}`"
+    return f"`{name}`"
 
 
 def _is_ready(schema: StructType, names: list[str]) -> bool:
     """Whether the DataFrame has exactly the columns that `_expression` would produce."""
     types = {field.name: field.dataType for field in schema.fields}
-    if "key" not in types or "timestamp" in types or sorted(schema.names) != sorted(names):
+    if "key" not in types or sorted(schema.names) != sorted(names):
         return False
     return isinstance(types["key"], BinaryType) and isinstance(types["value"], BinaryType)
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.report import EncodeReport
 from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.errors import InvalidSchema
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark import micro_batch_writer
@@ -106,6 +107,63 @@ def test_a_table_is_not_fetched_for_rows_that_the_tasks_make(spark: SparkSession
     frame = spark.range(1)
     assert _has_arrow(BatchRows(frame=frame))
     assert not _has_arrow(BatchRows(frame=frame, rows_of=lambda batches, _: batches))
+
+
+def in_one_batch(spark: SparkSession, bootstrap: str, source: str, folder: Path, write) -> None:
+    """A query of one micro-batch, in which foreachBatch calls `write`."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(source, value=b"one")
+    assert producer.flush(30) == 0
+    stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap)
+    rows = stream.options(subscribe=source, startingOffsets="earliest").load()
+    query = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
+    query.option("checkpointLocation", str(folder)).start().awaitTermination()
+
+
+# Microseconds: around 1970, on and beside milliseconds, 1960-06-01 00:00:00.123456, and the years 1906 and 2023.
+INSTANTS = [
+    *(
+        base + offset
+        for base in (0, -1_000, 1_000, -302_486_399_876_544)
+        for offset in (-501, -500, -1, 0, 1, 499, 500)
+    ),
+    -2_000_000_000_000_501,
+    1_700_000_000_123_999,
+]
+
+
+def test_both_sinks_write_the_millisecond_that_spark_sees_in_an_instant(
+    spark: SparkSession, bootstrap: str, topic, options: dict[str, str], tmp_path: Path
+) -> None:
+    rows = spark.createDataFrame([(instant,) for instant in INSTANTS], "instant long").coalesce(1)
+    rows = rows.selectExpr("string(instant) AS value", "timestamp_micros(instant) AS timestamp")
+    spark_sees = {row.value: row.ms for row in rows.selectExpr("value", "unix_millis(timestamp) AS ms").collect()}
+    by_format = topic("by-format", partitions=1)
+    rows.write.format("kafka-eos").mode("append").options(**options | {"topic": by_format}).save()
+    writer = TransactionalWriter(options)
+    in_one_batch(spark, bootstrap, topic("one", partitions=1), tmp_path, lambda _, batch_id: writer(rows, batch_id))
+    for name in (by_format, options["topic"]):
+        built_in = (
+            spark.read.format("kafka").options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": name}).load()
+        )
+        read = built_in.selectExpr("string(value) AS value", "unix_millis(timestamp) AS ms").collect()
+        assert {row.value: row.ms for row in read} == spark_sees, name
+
+
+@pytest.mark.parametrize("column", ["key", "value", "topic", "partition", "headers"])
+def test_a_column_of_nulls_without_a_type_is_refused_by_both_sinks_as_by_the_built_in_one(
+    spark: SparkSession, options: dict[str, str], column: str
+) -> None:
+    untyped = spark.range(1).selectExpr("'v' AS value" if column != "value" else "1", f"NULL AS {column}")
+    of_built_in = {"kafka.bootstrap.servers": options["kafka.bootstrap.servers"]}
+    named = {} if column == "topic" else {"topic": options["topic"]}
+    with pytest.raises(Exception, match="(?i)void"):
+        untyped.write.format("kafka").options(**of_built_in, **named).save()
+    sink = options if named else {name: value for name, value in options.items() if name != "topic"}
+    with pytest.raises(Exception, match=f"column '{column}' has type void"):
+        untyped.write.format("kafka-eos").mode("append").options(**sink).save()
+    with pytest.raises(InvalidSchema, match=f"column '{column}' has type void"):
+        sink_rows(untyped, topic=named.get("topic"))
 
 
 def test_only_the_first_batch_of_a_writer_has_an_encode_task_if_the_others_are_small(

@@ -7,6 +7,8 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
@@ -47,7 +49,10 @@ def selected(columns: str, *, topic: str | None = "t") -> tuple[str, ...] | None
     return frame.selected
 
 
-@pytest.mark.parametrize("columns", ["key binary, value binary", "value binary, key binary"])
+@pytest.mark.parametrize(
+    "columns",
+    ["key binary, value binary", "value binary, key binary", "key binary, value binary, timestamp timestamp"],
+)
 def test_a_frame_that_is_what_the_sink_takes_is_not_projected(columns: str) -> None:
     assert selected(columns) is None
 
@@ -71,17 +76,27 @@ def test_its_own_topics_and_partitions_need_no_projection_either() -> None:
             ("CAST(`key` AS BINARY) AS `key`", "CAST(`value` AS BINARY) AS `value`"),
         ),
         (
-            "key binary, value binary, timestamp timestamp",
-            (
-                "CAST(`key` AS BINARY) AS `key`",
-                "CAST(`value` AS BINARY) AS `value`",
-                "unix_millis(`timestamp`) AS `timestamp`",
-            ),
+            "key string, value binary, timestamp timestamp",
+            ("CAST(`key` AS BINARY) AS `key`", "CAST(`value` AS BINARY) AS `value`", "`timestamp`"),
         ),
     ],
 )
 def test_any_other_frame_is_projected_onto_the_sinks_columns(columns: str, expressions: tuple[str, ...]) -> None:
     assert selected(columns) == expressions
+
+
+@pytest.mark.parametrize(
+    "column", ["key void", "value void", "topic void", "partition void", "headers void", "timestamp void"]
+)
+def test_a_column_of_nulls_without_a_type_is_refused_as_by_the_built_in_sink(column: str) -> None:
+    name, _ = column.split()
+    with pytest.raises(InvalidSchema, match=f"column '{name}' has type void, but the sink accepts") as raised:
+        names(
+            column if name == "value" else f"value binary, {column}",
+            dead_letters=False,
+            topic=None if name == "topic" else "t",
+        )
+    assert "null" not in raised.value.what.partition("accepts")[2]
 
 
 def test_a_frame_without_a_value_is_refused() -> None:
@@ -118,21 +133,48 @@ def test_only_rows_for_the_dead_letters_need_no_topic() -> None:
 
 def test_sparks_batches_become_what_the_encoder_takes() -> None:
     moment = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
-    given = pa.RecordBatch.from_pydict(
+    batch = pa.RecordBatch.from_pydict(
         {
             "value": pa.array([b"good", b"bad"]),
             "error": pa.array([None, {"cause": "c", "message": "m", "schema_id": 7}], ERROR_TYPE),
             "source": pa.array([None, {"topic": "in", "partition": 1, "offset": 5, "timestamp": moment}], SOURCE_TYPE),
         }
     )
-    [rows] = arrow_rows(iter([given]), dead_letters=True)
+    [rows] = arrow_rows(iter([batch]), dead_letters=True)
     assert {name: rows.schema.field(name).type for name in rows.schema.names} == {
         name: ROWS[name] for name in ("key", "value", "error", "source")
     }
-    assert rows["error"].to_pylist() == given["error"].to_pylist()
+    assert rows["error"].to_pylist() == batch["error"].to_pylist()
     millis = int(moment.timestamp() * 1_000)
     assert rows["source"].to_pylist() == [None, {"topic": "in", "partition": 1, "offset": 5, "timestamp": millis}]
-    [rows] = arrow_rows(iter([given]))
+    [rows] = arrow_rows(iter([batch]))
     assert set(rows.schema.names) == {"key", "value", "error"}
-    [rows] = arrow_rows(iter([given.set_column(1, "error", pa.array(["x", "y"]))]))
+    [rows] = arrow_rows(iter([batch.set_column(1, "error", pa.array(["x", "y"]))]))
     assert set(rows.schema.names) == {"key", "value"}
+
+
+UNITS = ("s", "ms", "us", "ns")
+
+
+@given(nanoseconds=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)), unit=st.sampled_from(UNITS))
+@example(nanoseconds=[-1, 0, 1, -500_000, -1_000_000, -1_000_001, 999_999, None], unit="ns")
+@example(nanoseconds=[-302_486_399_876_544_000], unit="us")  # 1960-06-01 00:00:00.123456
+def test_an_instant_is_its_millisecond_also_before_1970(nanoseconds: list[int | None], unit: str) -> None:
+    ticks = 1_000 ** (3 - UNITS.index(unit))  # nanoseconds
+    instants = [None if number is None else number // ticks for number in nanoseconds]
+    source = [None if instant is None else {"topic": "in", "partition": 0, "offset": 0} for instant in instants]
+    kind = pa.timestamp(unit, "Europe/Berlin")
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([b""] * len(instants), pa.binary()),
+            "timestamp": pa.array(instants, kind),
+            "source": pa.StructArray.from_arrays(
+                [*pa.array(source, SOURCE_TYPE).flatten()[:3], pa.array(instants, kind)],
+                names=SOURCE_TYPE.names,
+            ),
+        }
+    )
+    [rows] = arrow_rows(iter([batch]), dead_letters=True)
+    milliseconds = [None if instant is None else instant * ticks // 1_000_000 for instant in instants]
+    assert rows["timestamp"].to_pylist() == milliseconds
+    assert [row["timestamp"] for row in rows["source"].to_pylist()] == milliseconds
