@@ -32,6 +32,8 @@ _topics = itertools.count(1)
 
 # What a release is too old for: from which one on, the ids of the tests, why.
 _SINCE = (
+    ((4, 2), r"group_is_of_another_type", "share groups (KIP-932) and streams groups (KIP-1071)"),
+    ((4, 0), r"KIP-848", "the consumer protocol"),
     ((4, 0), r"[\[-]TV2[\]-]", "transaction.version 2 (KIP-890)"),
     ((3, 9), r"test_a_log_that_an_unclean_election_truncates", "before, no KRaft controller elects uncleanly"),
     ((3, 6), r"test_a_timestamp_out_of_range", "message.timestamp.before.max.ms (KIP-937)"),

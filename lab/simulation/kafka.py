@@ -89,6 +89,7 @@ class ModelKafka:
             "OffsetForLeaderEpoch": functools.partial(reading.offset_for_leader_epoch, self.topics),
             "FindCoordinator": self._find_coordinator,
             "DescribeConfigs": self._describe_configs,
+            "DescribeGroups": self._describe_groups,
             "DescribeProducers": self._describe_producers,
             "DescribeTransactions": self.transactions.describe,
             "InitProducerId": self.transactions.init_producer_id,
@@ -301,6 +302,15 @@ class ModelKafka:
             self.group(request.group_id).commit_at_once(offsets, now_s=self._clock())
             code = NONE
         return _offsets_answered(offsets, code)
+
+    def _describe_groups(self, node: int, _version: int, request: Any) -> Any:
+        """Nobody is a member of any."""
+        (group_id,) = request.groups
+        code = NOT_COORDINATOR if self._misdirected(node, group_id) else NONE
+        described = Answer(
+            group_id=group_id, error_code=code, group_state="Empty", members=[], authorized_operations=None
+        )
+        return Answer(groups=[described])
 
     def _txn_offset_commit(self, node: int, version: int, request: Any) -> Any:
         offsets = _offsets_in(request)

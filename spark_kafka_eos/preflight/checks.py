@@ -50,6 +50,15 @@ OPTIONAL_TOPIC_SETTINGS = ("compression.type", *_RETENTION_SETTINGS, *DISKLESS_S
 
 _SHORT_RETENTION_MINUTES = 3 * 24 * 60  # lag tools should still know a query that was stopped over a weekend
 _SHORT_EXPIRATION_MS = 60 * 60_000
+# Types of groups that are no consumer groups, and what would come of a sink's offsets there.
+_OTHER_TYPES = {
+    "share": (
+        "KIP-932",
+        "It has no offsets of consumers: brokers refuse those of a transaction, so every batch would fail",
+    ),
+    "streams": ("KIP-1071", "Its Kafka Streams application would go on from the offsets that this query commits"),
+}
+_OTHER_GROUP = "Set a different kafka.group.id for this query (default: the transactional.id)"
 _LIVELESS = frozenset({"", "Empty", "Dead"})
 _NAMED = 3  # members named in a finding
 
@@ -245,17 +254,37 @@ def _group(name: str, facts: GroupFacts | Unread, resolve: str | None) -> Findin
             action="Set a different kafka.group.id for this query (default: the transactional.id). If the other sink "
             f"is gone for good and this one continues in its group, set resolve=take-group:{others}",
         )
+    return used_by_others(subject, facts) or Finding(severity=Severity.OK, subject=subject, found="no members")
+
+
+def used_by_others(subject: str, facts: GroupFacts) -> Finding | None:
+    """The finding that a group is not one to which a sink may commit offsets; None if it is."""
+    if facts.type in _OTHER_TYPES:
+        source, meaning = _OTHER_TYPES[facts.type]
+        return Finding(
+            severity=Severity.ERROR,
+            subject=subject,
+            found=f"is a {facts.type} group ({source}), not a consumer group",
+            meaning=meaning,
+            action=_OTHER_GROUP,
+        )
     if not facts.members and facts.state in _LIVELESS:
-        return Finding(severity=Severity.OK, subject=subject, found="no members")
+        return None
     return Finding(
         severity=Severity.ERROR,
         subject=subject,
-        found=f"has active members: {_some(facts.members)}" if facts.members else f"has active members ({facts.state})",
-        meaning="They commit offsets to the same group as this query: startingOffsets=committed would then repeat or "
-        "skip records",
-        action="Set a different kafka.group.id for this query (default: the transactional.id), or stop the members "
-        "and wait until their sessions expire",
+        found=f"has active members{_members(facts)}",
+        meaning="They commit offsets to the same group as this query. Brokers do not stop the one or the other: each "
+        "would overwrite what the other one has committed, and after a restart repeat or skip records",
+        action=f"{_OTHER_GROUP}, or stop the members and wait until their sessions expire",
     )
+
+
+def _members(facts: GroupFacts) -> str:
+    """Who they are, or else which state and type show that there are some."""
+    if facts.members:
+        return f": {_some(facts.members)}"
+    return f" ({facts.state}{facts.type and f', type {facts.type}'})"
 
 
 def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgement]]:

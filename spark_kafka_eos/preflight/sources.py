@@ -1,4 +1,5 @@
-"""What a batch shows of its sources: that one is on another cluster, or that it reads what the query writes.
+"""What a batch shows of its sources: that one is on another cluster, that it reads what the query writes, or that its
+offsets would go to a group that somebody else uses.
 
 Each commit asks it, in a process that needs nothing else of the preflight.
 """
@@ -12,9 +13,11 @@ from spark_kafka_eos.ledger.source_clusters import SourceClusters, ends_of_unnam
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import MISSING_SOURCE, ledger_topics, written_topics
+from spark_kafka_eos.preflight.checks import used_by_others
 from spark_kafka_eos.preflight.loop import loop
-from spark_kafka_eos.protocol import offsets
+from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import Unread
 
 
 def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
@@ -67,4 +70,21 @@ def refuse_loop(cluster: Cluster, options: SinkOptions, batch: MicroBatch, writt
             "deadLetterTopic" if options.dead_letter_topic in read | same else "allowLoop",
             f"{found.subject}: {found.found}. {found.meaning}",
             action=f"{found.action}.",
+        )
+
+
+def refuse_members(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:
+    """Raise ConfigurationError if the batch's source offsets would go to a group that somebody else uses.
+
+    A broker accepts the offsets of a transaction that names no member (KIP-447) whatever members the group has. So a
+    member that came after the preflight would show nowhere else. Asks nothing with `preflight=false`.
+    """
+    if not options.preflight or not options.group_id or not SourceClusters(options, cluster).ends_here(batch):
+        return
+    facts = describe.group(cluster, options.group_id)
+    if isinstance(facts, Unread):
+        return  # as the preflight has said
+    if (found := used_by_others(f"group {options.group_id}", facts)) is not None:
+        raise ConfigurationError(
+            "kafka.group.id", f"{found.subject} {found.found}. {found.meaning}", action=f"{found.action}."
         )

@@ -34,8 +34,6 @@ _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # o
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _UNKNOWN_TOPIC, _TRANSACTIONAL_ID_NOT_FOUND = 3, 105
 _UNKNOWN_TOPIC_PATIENCE_MS = 5_000  # some brokers do not know a new topic for a moment
-# States of groups with members, of the classic protocol and KIP-848's.
-_LIVE_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Assigning", "Reconciling", "NotReady")
 
 
 def abilities(cluster: Cluster) -> Abilities:
@@ -186,7 +184,7 @@ def transaction_facts(state: Any, coordinator: int, *, now_ms: int) -> Transacti
 
 
 def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
-    """A consumer group's state and members; a group that does not exist is "Dead" and has none."""
+    """A group's type, state and members; a group that does not exist is "Dead" and has none."""
 
     def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         for described in response.groups:
@@ -205,23 +203,31 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
         if error.code != UNSUPPORTED_VERSION:
             raise
         return Unread(reason="the brokers lack DescribeGroups")
-    state = described.group_state
+    state, kind = described.group_state, "classic"
+    if state == "Dead":  # that is what this API says of a group of another type, too
+        state, kind = _listed(cluster, group_id)
     return GroupFacts(
-        # This API returns "Dead" for a group with another protocol (KIP-848).
-        state=_listed_state(cluster, group_id) if state == "Dead" else state,
+        state=state,
+        type=kind,
         members=tuple(f"{member.client_id} at {member.client_host.lstrip('/')}" for member in described.members),
         operations=_operations(described),
     )
 
 
-def _listed_state(cluster: Cluster, group_id: str) -> str:
+def _listed(cluster: Cluster, group_id: str) -> tuple[str, str]:
+    """State and type of a group in its coordinator's list, which has groups of all types."""
     from kafka.protocol.admin.groups import ListGroupsRequest
 
-    request = ListGroupsRequest(states_filter=list(_LIVE_STATES), types_filter=[])
     response = cluster.call_coordinator(
-        "group", group_id, request, lambda response: [(Subject(group=group_id), response.error_code)]
+        "group",
+        group_id,
+        ListGroupsRequest(states_filter=[], types_filter=[]),
+        lambda response: [(Subject(group=group_id), response.error_code)],
     )
-    return next((listed.group_state for listed in response.groups if listed.group_id == group_id), "Dead")
+    for listed in response.groups:
+        if listed.group_id == group_id:
+            return listed.group_state, (listed.group_type or "").lower()
+    return "Dead", ""
 
 
 def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -> Any:

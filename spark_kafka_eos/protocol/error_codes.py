@@ -156,7 +156,7 @@ _NAMES = """
     STREAMS_INVALID_TOPOLOGY_EPOCH STREAMS_TOPOLOGY_FENCED SHARE_SESSION_LIMIT_REACHED
 """.split()  # noqa: SIM905 - from code -1 on
 
-_GROUP_TAKEN = frozenset({22, 25, 27, 69, 82, 110, 113})
+_GROUP_TAKEN = frozenset({22, 25, 27, 82, 110, 113})
 
 _ACTIONS = {
     10: "Send smaller records, or increase the topic's max.message.bytes.",
@@ -165,6 +165,8 @@ _ACTIONS = {
     43: "The topic has a message.format.version before 0.11.0, without room for producer ids and transactions "
     "(KIP-98): set it to 0.11.0 or later, then restart the query.",
     50: "Reduce kafka.transaction.timeout.ms, or increase the broker's transaction.max.timeout.ms.",
+    69: "The group of this name is not a consumer group, but one of another type, such as a share group (KIP-932). Set "
+    "a different kafka.group.id for this query.",
     88: "An open transaction is about to commit offsets of this group. If its query no longer runs, start with "
     "startingOffsets=committed and sink.kafka.transactional.id: the ledger is then read instead of the group.",
     87: "A compacted topic does not accept records without a key.",

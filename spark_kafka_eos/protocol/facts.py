@@ -46,14 +46,17 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """A consumer group. `members` are given as client id and host; a group with KIP-848's protocol has none.
+    """A group. `members` are given as client id and host; only groups with the classic protocol have them.
 
-    `sinks` are the other transactional.ids whose transactions commit offsets to it.
+    `type` is that of the brokers: "classic", "consumer" (KIP-848), "share" (KIP-932), "streams" (KIP-1071); "" of a
+    group that does not exist, and of brokers that do not say it. `sinks` are the other transactional.ids whose
+    transactions commit offsets to it.
     """
 
     state: str
     members: tuple[str, ...]
     operations: frozenset[str] | None
+    type: str = ""
     sinks: tuple[str, ...] = ()
 
 

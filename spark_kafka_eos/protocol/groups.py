@@ -24,10 +24,13 @@ _NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_insta
 
 
 class GroupCoordinator:
-    """The coordinator of one consumer group without members, so that only we commit its offsets.
+    """The coordinator of one consumer group that has no members, so that only we commit its offsets.
 
-    Every method is retried within delivery.timeout.ms and raises BrokerError if another client is a member of the
-    group, ProducerFenced, TransactionAborted, AuthorizationFailed, BrokerUnreachable.
+    Whether it has none is for the caller to look at (`describe.group`): only `commit_offsets` raises BrokerError if
+    another client is a member. In a transaction, brokers take offsets that name no member whatever members there are,
+    of groups with either protocol (seen with 4.4).
+    Every method is retried within delivery.timeout.ms and raises BrokerError, ProducerFenced, TransactionAborted,
+    AuthorizationFailed, BrokerUnreachable.
     """
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:

@@ -32,7 +32,7 @@ from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.options.outputs import OutputTopic, names
 from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.preflight.run import preflight
-from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop
+from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop, refuse_members
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
@@ -163,6 +163,7 @@ class MicroBatchWriter:
         if isinstance(transaction, TwoPhaseTransaction):
             transaction.will_write(None if table is None else table.frame)
         check_source_cluster(cluster, self._options, batch)
+        refuse_members(cluster, self._options, batch)
         refuse_loop(cluster, self._options, batch, [*names(rows.output_topics), *([rows.topic] if rows.topic else [])])
         folder = folder_of(batch.batch_id)
         way = self._way(session, cluster, rows, choice, staging, folder, batch, leftovers)

@@ -28,7 +28,7 @@ from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_writ
 from spark_kafka_eos.model import MicroBatch
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
-from spark_kafka_eos.preflight.sources import refuse_loop
+from spark_kafka_eos.preflight.sources import refuse_loop, refuse_members
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.staged_message import staged
@@ -115,6 +115,7 @@ def _commit(
         )
     batch = pinned(batch, reports)
     with raising_when_ended(), connected() as cluster:
+        refuse_members(cluster, options, batch)
         refuse_loop(cluster, options, batch, {block.partition.topic for report in reports for block in report.blocks})
         return commit_batch(
             committer(options, cluster, decide, planned_under=planned_under),

@@ -5,24 +5,30 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import time
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, ShareConsumer
 from typer.testing import CliRunner
 
 from spark_kafka_eos.cli import main as cli
 from spark_kafka_eos.errors import BrokerError, PreflightFailed
 from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import examine, preflight
+from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.facts import GroupFacts
+from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from tests.broker.conftest import options_of
 from tests.conftest import topic_factory
 from tests.principals import add_user
+from tests.streams_group import join_streams_group
 
 pytestmark = pytest.mark.broker
 
@@ -136,7 +142,7 @@ def test_a_group_with_a_live_consumer_stops_the_query_until_the_consumer_leaves(
         consumer.close()
     assert found.subject == f"group {name}-group"
     assert found.found == (
-        "has active members: app at 127.0.0.1" if protocol == "classic" else "has active members (Stable)"
+        "has active members: app at 127.0.0.1" if protocol == "classic" else "has active members (Stable, type consumer)"
     )
     assert wrong(options) == []
 
@@ -178,6 +184,54 @@ def test_a_transaction_left_open_is_a_warning_until_it_is_ended(bootstrap, sink,
     assert "has had an open transaction for" in found.found
     producer.abort_transaction(30)
     assert wrong(options) == []
+
+
+@pytest.fixture
+def new_broker(kafka):
+    """`kafka` alone: brokers before have neither share groups nor streams groups."""
+    return kafka.bootstrap
+
+
+def is_share_group(cluster, name):
+    facts = describe.group(cluster, name)
+    return isinstance(facts, GroupFacts) and facts.type == "share"
+
+
+def test_a_share_group_is_of_another_type_and_takes_no_offsets(new_broker, name):
+    options = sink_options({"kafka.bootstrap.servers": new_broker, "kafka.transactional.id": name, "topic": "any"})
+    consumer = ShareConsumer({"bootstrap.servers": new_broker, "group.id": name, "log_level": 2})
+    consumer.subscribe(["any-topic"])
+    with Cluster(options.client) as cluster:
+        deadline = time.monotonic() + 60
+        while not is_share_group(cluster, name):
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        (finding,) = [found for found in examine(cluster, options) if found.subject == f"group {name}"]
+        assert (
+            finding.severity is Severity.ERROR and finding.found == "is a share group (KIP-932), not a consumer group"
+        )
+        consumer.close()
+        (finding,) = [found for found in examine(cluster, options) if found.subject == f"group {name}"]
+        assert finding.severity is Severity.ERROR, "also without members"
+        group, offsets = (
+            GroupCoordinator(cluster, name),
+            {TopicPartition("__consumer_offsets", 0): OffsetAndMetadata(offset=1)},
+        )
+        coordinator = TransactionCoordinator(cluster, name, 60_000)
+        identity = coordinator.init_producer_id()
+        coordinator.add_offsets(identity, name)
+        with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND.*another type, such as a share group") as error:
+            group.commit_in_transaction(identity, offsets, transaction_version=coordinator.transaction_version)
+        assert "member" not in str(error.value)
+        coordinator.end(identity, commit=False)
+
+
+def test_a_streams_group_is_of_another_type(new_broker, name):
+    options = sink_options({"kafka.bootstrap.servers": new_broker, "kafka.transactional.id": name, "topic": "any"})
+    join_streams_group(new_broker, name)
+    with Cluster(options.client) as cluster:
+        (finding,) = [found for found in examine(cluster, options) if found.subject == f"group {name}"]
+    assert finding.severity is Severity.ERROR and finding.found == "is a streams group (KIP-1071), not a consumer group"
 
 
 def test_all_errors_come_in_one_exception_and_nothing_was_begun(sink, topic):

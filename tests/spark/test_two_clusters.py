@@ -5,9 +5,12 @@ loop where they are the same.
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as RdTopicPartition
 from pyspark.errors import StreamingQueryException
 from typer.testing import CliRunner
 
@@ -173,6 +176,9 @@ class Loop:
         produce(self.kafka.bootstrap, self.source, [value.encode() for value in values])
 
     def run(self, way, kind, read, *columns, **sink):
+        self.start(way, kind, read, *columns, trigger={"availableNow": True}, **sink).awaitTermination()
+
+    def start(self, way, kind, read, *columns, trigger, **sink):
         given = {"kafka.bootstrap.servers": self.kafka.bootstrap, "startingOffsets": "earliest"} | read
         options = self.sink | sink
         if way == "arrow_stream":
@@ -183,8 +189,7 @@ class Loop:
                 writing = rows.writeStream.format("kafka-eos").options(**options)
             else:
                 writing = rows.writeStream.foreachBatch(TransactionalWriter(options))
-        writing = writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
-        writing.start().awaitTermination()
+        return writing.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
 
     def output(self, topic=None):
         found = read_committed(self.kafka.bootstrap, topic or self.target)
@@ -282,3 +287,35 @@ def test_a_ledger_topic_that_the_source_does_not_know_is_refused_by_the_querys_s
     loop.checkpoint = loop.checkpoint.with_name("another")
     loop.run("sink", "kafka-eos", pattern | its_own, topic=loop.target, ledgerTopic=books)
     assert loop.output() == ["1"]
+
+
+# -- and one whose consumer group somebody else joins
+
+
+@pytest.mark.parametrize(
+    ("way", "protocol"), [("sink", "consumer"), ("foreachBatch", "classic")], ids=["sink-KIP-848", "foreachBatch"]
+)
+def test_a_member_that_joins_the_group_while_the_query_runs_stops_it_and_keeps_its_own_offsets(loop, way, protocol):
+    loop.produce("1", "2", "3")
+    read = {"subscribe": loop.source}
+    query = loop.start(way, "kafka-eos", read, topic=loop.target, trigger={"processingTime": "0 seconds"})
+    query.processAllAvailable()
+    assert loop.output() == ["1", "2", "3"]
+    given = {"bootstrap.servers": loop.kafka.bootstrap, "group.id": loop.target, "group.protocol": protocol}
+    member = Consumer({**given, "enable.auto.commit": False, "log_level": 2})
+    member.subscribe([loop.source])
+    deadline = time.monotonic() + 60
+    while not member.assignment():
+        assert time.monotonic() < deadline
+        member.poll(0.1)
+    member.commit(offsets=[RdTopicPartition(loop.source, 0, 1)], asynchronous=False)
+
+    loop.produce("4")
+    with pytest.raises(StreamingQueryException, match=f"group {loop.target} has active members"):
+        query.awaitTermination(60)
+    (kept,) = member.committed([RdTopicPartition(loop.source, 0)], 30)
+    assert kept.offset == 1
+    member.close()
+    loop.run(way, "kafka-eos", read, topic=loop.target)
+    assert loop.output() == ["1", "2", "3", "4"]
+    assert group_offsets(loop.kafka.bootstrap, loop.target, loop.source) == {0: 4}

@@ -447,6 +447,20 @@ def test_the_topics_that_a_query_reads_must_exist_and_be_readable():
     assert not any("output" in each.meaning for each in found)
 
 
+@pytest.mark.parametrize(("kind", "kip"), [("share", "KIP-932"), ("streams", "KIP-1071")])
+@pytest.mark.parametrize("state", ["Empty", "Stable"])
+def test_a_group_of_another_type_is_an_error_that_names_its_type(kind, kip, state):
+    facts = with_group(GroupFacts(state=state, members=(), operations=EVERYTHING, type=kind))
+    severity, subject, found = only(facts)
+    named = f"is a {kind} group ({kip})"
+    assert (severity, subject, found.found[: len(named)]) == (Severity.ERROR, "group copy", named)
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", ""])
+def test_a_consumer_group_of_either_protocol_is_fine_without_members(kind):
+    assert wrong(with_group(GroupFacts(state="Empty", members=(), operations=EVERYTHING, type=kind))) == []
+
+
 # -- how topics store what is sent
 
 

@@ -222,17 +222,28 @@ def test_a_group_shows_its_members_and_what_we_may_do(broker):
     member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(client_id="app", client_host="/10.0.0.1")
     broker.script["DescribeGroups"].append(group_of(state="Stable", members=[member], operations={3, 8}))
     assert describe.group(broker.cluster(), "g") == GroupFacts(
-        state="Stable", members=("app at 10.0.0.1",), operations=frozenset({"Read", "Describe"})
+        state="Stable", members=("app at 10.0.0.1",), operations=frozenset({"Read", "Describe"}), type="classic"
     )
     assert broker.sent("ListGroups") == []
 
 
-@pytest.mark.parametrize(("listed", "state"), [({"g": "Stable", "other": "Empty"}, "Stable"), ({"other": "x"}, "Dead")])
-def test_a_group_that_seems_dead_may_be_one_of_the_newer_protocol(broker, listed, state):
+@pytest.mark.parametrize(
+    ("listed", "state", "kind"),
+    [
+        ({"g": ("Stable", "Consumer"), "other": ("Empty", "Share")}, "Stable", "consumer"),
+        ({"g": ("Empty", "Share")}, "Empty", "share"),
+        ({"g": ("Stable", None)}, "Stable", ""),
+        ({"other": ("Stable", "Share")}, "Dead", ""),
+    ],
+)
+def test_a_group_that_seems_dead_may_be_one_of_another_type(broker, listed, state, kind):
     broker.script["DescribeGroups"].append(group_of(state="Dead"))
-    groups = [ListGroupsResponse.ListedGroup(group_id=name, group_state=at) for name, at in listed.items()]
+    groups = [
+        ListGroupsResponse.ListedGroup(group_id=name, group_state=at, group_type=of)
+        for name, (at, of) in listed.items()
+    ]
     broker.script["ListGroups"].append(ListGroupsResponse(groups=groups))
-    assert describe.group(broker.cluster(), "g") == GroupFacts(state=state, members=(), operations=None)
+    assert describe.group(broker.cluster(), "g") == GroupFacts(state=state, members=(), operations=None, type=kind)
 
 
 def test_a_group_that_may_not_be_described_is_unread(broker):

@@ -142,7 +142,12 @@ def test_a_missing_acl_names_the_kind_of_resource():
 def test_a_group_with_other_members_says_so():
     said = "Another client is a member of this consumer group"
     found = {code for code in CODES if code and said in str(failure("TxnOffsetCommit", code, "group 'g'"))}
-    assert found == {22, 25, 27, 69, 82, 110, 113}
+    assert found == {22, 25, 27, 82, 110, 113}
+
+
+def test_a_group_of_another_type_is_not_said_to_have_members():
+    said = str(failure("TxnOffsetCommit", 69, "group 'g'"))
+    assert "share group" in said and "kafka.group.id" in said and "member" not in said
 
 
 def test_what_passes_is_what_a_retry_may_mend():
