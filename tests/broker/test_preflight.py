@@ -142,7 +142,9 @@ def test_a_group_with_a_live_consumer_stops_the_query_until_the_consumer_leaves(
         consumer.close()
     assert found.subject == f"group {name}-group"
     assert found.found == (
-        "has active members: app at 127.0.0.1" if protocol == "classic" else "has active members (Stable, type consumer)"
+        "has active members: app at 127.0.0.1"
+        if protocol == "classic"
+        else "has active members (Stable, type consumer)"
     )
     assert wrong(options) == []
 
