@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 # What needs more than prerequisites.sh asks for, and proves nothing that other tests do not prove on Apache Kafka.
-_MAY_BE_SKIPPED = {"tests.broker.test_kfake"}  # needs Go
+_MAY_BE_SKIPPED = {"tests.broker.test_kfake", "tests.spark.test_kfake"}  # need Go
 _ALL_SLOW = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.MULTILINE)
 
 

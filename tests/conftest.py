@@ -11,12 +11,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from tests import jvm
+from tests import jvm, kfakes
 from tests.certificates import Certificates, issue
 from tests.matrix import cell, pytest_terminal_summary  # pytest finds fixtures and hooks by their names here
 
@@ -117,6 +118,12 @@ def _shared(request: pytest.FixtureRequest, kafka_version: str, version: str) ->
         return
     with EmbeddedKafka(version) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def kfake_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that runs kfake's brokers."""
+    return kfakes.build(tmp_path_factory.mktemp("kfake"))
 
 
 @pytest.fixture(scope="session")

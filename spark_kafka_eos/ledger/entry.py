@@ -4,6 +4,7 @@
                  {"v": 3, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
                   "run": id of the run that wrote it, "after": [the runs that committed before it, newest first],
                   "table": version of the table that took part,
+                  "tv": transaction version of the commit (1, or 2 for KIP-890's),
                   "outputs": {topic: topic id},
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
                                "topics": {topic: topic id}, "epochs": {topic: {leader epoch: partitions}}}, null, …],
@@ -12,7 +13,7 @@
                   "mac": signature with ledgerKey}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
-                 metadata: the same fields without "after", "outputs", "sources", "writes" and "written"
+                 metadata: the same fields without "after", "tv", "outputs", "sources", "writes" and "written"
 
 `serial` increases by one with each commit, so the later of the two is known if one was lost.
 
@@ -20,8 +21,8 @@ A place that the ledger has left (another `ledgerTopic`; partition 0 of an outpu
 pointer) holds {"v": 3, "serial": n, "moved": topic} instead of an entry. A reader goes on in that topic, and a
 release that does not know this version refuses.
 
-Earlier versions are read: 2 has no "run", "after", "outputs", "from", "table", "topics", "epochs" and "writes"; 1 was
-only in the group, for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
+Earlier versions are read: 2 has no "run", "after", "tv", "outputs", "from", "table", "topics", "epochs" and "writes"; 1
+was only in the group, for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
 
 "written" is for people, and nothing is decided by it, so an entry is valid without it, and whatever it contains. It has
 "dead" only if the batch has dead letters.
@@ -105,7 +106,8 @@ class LedgerEntry:
     source that is not Kafka; it is None if the entry does not contain it. `writes` has the versions of batch writes
     that are known to be written to each destination, as `ledger.versions` gives them. `incomplete`: only some
     DataFrames of this batch were committed. `table` is the version of the table that took part (`participants`), None
-    if none did. `written` is for people and decides nothing.
+    if none did. `transaction_version` is the protocol of its transaction: it says which epoch the commit left.
+    `written` is for people and decides nothing.
 
     What an older release did not record is None, or empty.
     """
@@ -121,6 +123,7 @@ class LedgerEntry:
     writes: Mapping[str, str] | None = None
     incomplete: bool = False
     table: int | None = None
+    transaction_version: int | None = None
     written: Written | None = None
 
 
@@ -341,6 +344,7 @@ def _more_fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
     if isinstance(entry, MovedLedger):
         return {}
     fields: dict[str, Any] = {"after": list(entry.earlier_runs)} if entry.earlier_runs else {}
+    fields |= {} if entry.transaction_version is None else {"tv": entry.transaction_version}
     if entry.outputs:
         ids = sorted(entry.outputs.items())
         fields["outputs"] = {name: None if topic_id is None else str(topic_id) for name, topic_id in ids}
@@ -418,7 +422,8 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
                 sources=_sources(fields.get("sources")),
                 writes=_writes(fields.get("writes")),
                 incomplete=fields.get("incomplete") is True,
-                table=_table(fields.get("table")),
+                table=_number(fields.get("table"), "table's version is"),
+                transaction_version=_number(fields.get("tv"), "transaction version is"),
                 written=_written(fields.get("written")),
             )
     raise NotAnEntry("a field is missing")
@@ -433,13 +438,13 @@ def _runs(value: object) -> tuple[str, ...]:
     raise NotAnEntry(f"its earlier runs are invalid: {value!r}")
 
 
-def _table(value: object) -> int | None:
+def _number(value: object, what: str) -> int | None:
     match value:
         case None:
             return None
-        case int(version):
-            return version
-    raise NotAnEntry(f"its table's version is invalid: {value!r}")
+        case int(number):
+            return number
+    raise NotAnEntry(f"its {what} invalid: {value!r}")
 
 
 def _outputs(value: object) -> dict[str, uuid.UUID | None]:

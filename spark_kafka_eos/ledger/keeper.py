@@ -255,7 +255,7 @@ class LedgerKeeper:
         """
         batch = self._known(batch)
         clusters = self._sources.of(batch)
-        entry = self._next_entry(batch, clusters, incomplete, written, table)
+        entry = self._next_entry(batch, clusters, incomplete, written, table, identity.transaction_version)
         pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
         pointers |= self._lead_on(identity, entry)
         value, now_ms = ledger.encode_record(entry, self._signer), int(time.time() * 1e3)
@@ -335,6 +335,7 @@ class LedgerKeeper:
         incomplete: bool,
         written: Written | None,
         table: int | None,
+        transaction_version: int,
     ) -> LedgerEntry:
         outputs = () if written is None else written.topics
         last = self._entry if isinstance(self._entry, LedgerEntry) else None
@@ -355,6 +356,7 @@ class LedgerKeeper:
             writes=verdicts.written(last, batch) if batch.destination else None,
             incomplete=incomplete,
             table=last.table if incomplete and last is not None else table,  # whose batch it is, without the late call
+            transaction_version=transaction_version,
             written=written,
         )
 

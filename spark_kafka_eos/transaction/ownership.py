@@ -10,6 +10,7 @@ Not obvious:
 - After the last epoch of a producer id comes another producer id, with epoch 0. While the markers of that last
   transaction are being written, the coordinator still shows the old one.
 - An id that nobody used for `transactional.id.expiration.ms` is unknown: nobody has taken it recently.
+- Epochs decide, where they can: other implementations of the coordinator name fewer states than Kafka's.
 """
 
 from __future__ import annotations
@@ -61,29 +62,49 @@ def may_be_given_up(held: ProducerIdentity, now: TransactionFacts) -> bool:
     return now.state in ("PrepareAbort", "CompleteAbort") and not taken_from(after_abort(held), now)
 
 
-def is_left_by_commit(
+def is_shown_committed(held: ProducerIdentity, now: TransactionFacts) -> bool:
+    """Whether the coordinator shows that the transaction of `held` was committed, with all markers written, and is the
+    last thing that happened to the id. An abort may leave the same epoch, so only the state tells them apart.
+    """
+    return now.state == "CompleteCommit" and is_left_by_commit(
+        held.producer_id, held.epoch, now, transaction_version=held.transaction_version
+    )
+
+
+def is_left_by_commit(producer_id: int, epoch: int, now: TransactionFacts, *, transaction_version: int | None) -> bool:
+    """Whether nothing happened to the id since this transaction, of which the ledger shows that it was committed.
+
+    The epoch tells: TV2's commit leaves the next one, TV1's its own, and somebody who takes the id leaves a later one.
+    `transaction_version` is the protocol of the commit, None if unknown. Then the next epoch may be a new owner's; the
+    first epoch of another producer id may be in any protocol. There the state must say that there was a commit.
+
+    Kafka's coordinator says "CompleteCommit" until somebody takes the id; kfake, which knows fewer states, "Empty".
+    """
+    if now.state not in ("Empty", "CompleteCommit"):
+        return False
+    committed = now.state == "CompleteCommit"
+    raises_epoch = None if transaction_version is None else transaction_version >= 2
+    if epoch >= _EXHAUSTED and now.epoch == 0 and raises_epoch is not False:
+        return committed
+    if now.producer_id != producer_id:
+        return False
+    if raises_epoch is None:
+        return now.epoch == epoch or (committed and now.epoch == epoch + 1)
+    return now.epoch == epoch + raises_epoch
+
+
+def is_left_by_run(
     producer_id: int, epoch: int, now: TransactionFacts, *, transaction_version: int | None = None
 ) -> bool:
-    """Whether the commit of this transaction is the last thing that happened to the id, with all markers written.
-
-    `transaction_version` is the protocol of the commit, None if unknown: TV2's leaves the next epoch.
-    """
-    if now.state != "CompleteCommit":
-        return False
-    left = {0: [epoch], 1: [epoch], 2: [epoch + 1], None: [epoch, epoch + 1]}[transaction_version]
-    exhausted = transaction_version in (2, None) and epoch >= _EXHAUSTED and now.epoch == 0
-    return exhausted or (now.producer_id == producer_id and now.epoch in left)
-
-
-def is_left_by_run(producer_id: int, epoch: int, now: TransactionFacts) -> bool:
-    """Whether the id is as the run left it whose last commit was that of this transaction, whatever its protocol.
+    """Whether the id is as the run left it whose last commit was that of this transaction, in this protocol, None if
+    unknown.
 
     In TV1, a late request of the run may have opened a transaction again under the same epoch, which nobody else has.
     Once that has timed out, it looks like a transaction of another driver, which took the id and aborted: so it counts
     as that.
     """
     opened_again = now.state == "Ongoing" and (now.producer_id, now.epoch) == (producer_id, epoch)
-    return opened_again or is_left_by_commit(producer_id, epoch, now)
+    return opened_again or is_left_by_commit(producer_id, epoch, now, transaction_version=transaction_version)
 
 
 def is_left_by_take(before: Owner, now: TransactionFacts, *, in_doubt: bool = True) -> bool:

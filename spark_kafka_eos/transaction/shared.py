@@ -90,9 +90,9 @@ from spark_kafka_eos.transaction.ownership import (
     Owner,
     after_abort,
     is_given_up,
-    is_left_by_commit,
     is_left_by_run,
     is_left_by_take,
+    is_shown_committed,
     may_be_given_up,
     taken_from,
     taken_since,
@@ -512,7 +512,10 @@ class SharedTransaction:
         if self._unsure or isinstance(facts, Unread) or facts is None:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
-            if glance.producer_id >= 0 and not is_left_by_run(glance.producer_id, glance.epoch, facts):
+            version = entry.transaction_version
+            if glance.producer_id >= 0 and not is_left_by_run(
+                glance.producer_id, glance.epoch, facts, transaction_version=version
+            ):
                 name = self._options.transactional_id
                 last = ProducerIdentity(transactional_id=name, producer_id=glance.producer_id, epoch=glance.epoch)
                 raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}", last=last)
@@ -829,8 +832,7 @@ class SharedTransaction:
         aborted. Raises ProducerFenced if another producer owns the transactional.id now.
         """
         identity = self.identity
-        version = identity.transaction_version
-        if is_left_by_commit(identity.producer_id, identity.epoch, facts, transaction_version=version):
+        if is_shown_committed(identity, facts):
             return replace(identity, producer_id=facts.producer_id, epoch=facts.epoch)
         # Before the timeout, only the InitProducerId of somebody who starts can have aborted it: do not take it back.
         if taken_from(identity, facts) and not (self._is_given_up(identity, facts) and self._is_overdue()):

@@ -1,25 +1,13 @@
 """On kfake, franz-go's brokers for tests, written in Go: what another implementation makes of our requests, and what
-librdkafka and Java's console consumer read of it.
-
-Go builds it (`tests/kfake`). Without Go, of that release or later, or without its modules these tests are skipped; CI's
-verdict says so.
+librdkafka and Java's console consumer read of it (`tests/kfakes.py`).
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from spark_kafka_eos.appending.append import StagedWrite
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
@@ -38,65 +26,20 @@ from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER
 from tests.copying import Copy, Stage
 from tests.kafka_tools import tool
-from tests.pages import ROOT
+from tests.kfakes import running
 from tests.producing import transact
 from tests.reading import librdkafkas, ours
 from tests.workload import Workload
 
-GO = shutil.which("go")
-SOURCES = ROOT / "tests/kfake"
 pytestmark = pytest.mark.broker
 
 numbers = itertools.count(1)
 KEY_AND_VALUE = pa.schema([(name, ROWS[name]) for name in ("key", "value")])
 
 
-@dataclass(frozen=True)
-class Kfake:
-    """A running cluster of three brokers."""
-
-    bootstrap: str
-
-    def create_topic(self, name: str, partitions: int = 1) -> str:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        (created,) = admin.create_topics([NewTopic(name, partitions)]).values()
-        created.result(30)
-        return name
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if GO is None:  # tests install all else that they need, and what holds on kfake is proven on Apache Kafka too
-        pytest.skip("Go, which builds kfake, is not installed")
-    environment = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
-
-    def go(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [GO, *arguments]
-        return subprocess.run(
-            command, cwd=SOURCES, env=environment, capture_output=True, text=True, check=False, timeout=280
-        )
-
-    if (fetched := go("mod", "download")).returncode:  # too old for go.mod, or no registry
-        pytest.skip(f"Go cannot get kfake's modules: {fetched.stderr.strip()[-200:]}")
-    built = tmp_path_factory.mktemp("kfake") / "kfake"
-    made = go("build", "-o", built, ".")
-    assert made.returncode == 0, made.stderr
-    return built
-
-
-@contextmanager
-def running(program: Path, release: str) -> Iterator[Kfake]:
-    with subprocess.Popen([program, release], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Kfake(process.stdout.readline().strip())
-        finally:
-            process.kill()
-
-
-@pytest.fixture(scope="module", params=["4.1", "3.9"], ids=["TV2", "TV1"])
-def either_kafka(request, program):
-    with running(program, request.param) as kfake:
+@pytest.fixture(scope="module", params=["newest", "4.1", "3.9"], ids=["newest", "TV2", "TV1"])
+def either_kafka(request, kfake_program):
+    with running(kfake_program, request.param) as kfake:
         yield kfake
 
 
@@ -178,15 +121,15 @@ def test_what_tasks_stage_and_the_driver_appends_is_read_by_all(either_kafka, cl
     assert sorted(row[5] or b"" for row in ours(either_kafka.bootstrap, topic)) == sorted(rows["value"].to_pylist())
 
 
-def test_the_preflight_says_what_kfake_does_not_tell_and_its_probe_passes(either_kafka, cluster, topic):
+def test_the_preflight_says_what_kfake_does_not_tell_and_its_probe_passes(request, either_kafka, cluster, topic):
     options = sink_options(given(either_kafka, topic))
     warned = [finding for finding in examine(cluster, options) if finding.severity is not Severity.OK]
     (untold,) = (finding.found for finding in warned if finding.subject == f"topic {topic}")
     assert untold.endswith("the broker does not return unclean.leader.election.enable")
-    older = cluster.transaction_version() < 2
-    assert [found.subject for found in warned if found.subject != f"topic {topic}"] == (
-        ["transaction.version"] if older else ["Kafka release"]  # 4.1 has KAFKA-20090
-    )
+    also = {"TV1": ["transaction.version"], "TV2": ["Kafka release"], "newest": []}  # 4.1 has KAFKA-20090
+    release = request.node.callspec.params["either_kafka"]
+    expected = also[{"3.9": "TV1", "4.1": "TV2"}.get(release, release)]
+    assert [finding.subject for finding in warned if finding.subject != f"topic {topic}"] == expected
     assert probe(options).severity is Severity.OK
 
 

@@ -2,7 +2,7 @@
 //
 // Prints its addresses on one line. Ends with its standard input, so that it does not outlive the tests.
 // The argument is the release of Kafka whose versions of requests it offers, 3.9 or 4.1: the protocol of transactions
-// before or after KIP-890.
+// before or after KIP-890; or "newest", all that it has.
 package main
 
 import (
@@ -17,11 +17,15 @@ import (
 )
 
 func main() {
-	release := kversion.FromString(os.Args[1])
-	if release == nil {
-		log.Fatalf("there is no release %s", os.Args[1])
+	options := []kfake.Opt{kfake.NumBrokers(3)}
+	if os.Args[1] != "newest" {
+		release := kversion.FromString(os.Args[1])
+		if release == nil {
+			log.Fatalf("there is no release %s", os.Args[1])
+		}
+		options = append(options, kfake.MaxVersions(release))
 	}
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.MaxVersions(release))
+	cluster, err := kfake.NewCluster(options...)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -15,6 +15,7 @@ from spark_kafka_eos.transaction.ownership import (
     is_left_by_commit,
     is_left_by_run,
     is_left_by_take,
+    is_shown_committed,
     may_be_given_up,
     taken_from,
     taken_since,
@@ -67,9 +68,57 @@ def test_a_commit_leaves_its_own_epoch_or_the_next_one_as_its_protocol_says(vers
     assert found == left
 
 
-@pytest.mark.parametrize("state", [state for state in STATES if state != "CompleteCommit"])
-def test_only_a_commit_with_all_its_markers_leaves_something(state):
-    assert not is_left_by_commit(7, 3, facts(state, 7, 3), transaction_version=1)
+SHOWN = [(7, 2), (7, 3), (7, 4), (7, 5), (8, 3), (8, 4), NEW_ID]
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "left"),
+    [
+        # Kafka's name for it, and that of brokers that have no other for what has ended.
+        *[("CompleteCommit", version, {(7, 3)}) for version in (0, 1)],
+        *[("Empty", version, {(7, 3)}) for version in (0, 1)],
+        ("CompleteCommit", 2, {(7, 4)}),
+        ("Empty", 2, {(7, 4)}),
+        ("CompleteCommit", None, {(7, 3), (7, 4)}),
+        ("Empty", None, {(7, 3)}),  # before KIP-890, a new owner's InitProducerId leaves the next epoch
+        *[
+            (state, version, set())
+            for state in STATES
+            if state not in ("Empty", "CompleteCommit")
+            for version in (0, 1, 2, None)
+        ],
+    ],
+)
+def test_what_a_commit_leaves_by_state_protocol_and_epoch(state, version, left):
+    assert {now for now in SHOWN if is_left_by_commit(7, 3, facts(state, *now), transaction_version=version)} == left
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("version", [0, 1, 2, None])
+def test_the_run_that_committed_last_owns_the_id_until_somebody_takes_it(state, version):
+    """Of all that a new owner may leave, nothing counts as the run's own, in either protocol."""
+    opened_again = {(7, 3)} if state == "Ongoing" else set()
+    left = {now for now in SHOWN if is_left_by_commit(7, 3, facts(state, *now), transaction_version=version)}
+    owned = {now for now in SHOWN if is_left_by_run(7, 3, facts(state, *now), transaction_version=version)}
+    assert owned == left | opened_again
+    if version is not None:
+        takes = [(7, 3 + (version >= 2) + taken) for taken in (1, 2)]
+        assert not any(now in owned for now in takes)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_that_a_commit_was_applied_only_its_own_state_shows(state, version):
+    """An abort, or an owner that begins, may leave the same epoch."""
+    shown = {
+        now for now in SHOWN if is_shown_committed(replace(held(3), transaction_version=version), facts(state, *now))
+    }
+    assert shown == ({(7, 4 if version >= 2 else 3)} if state == "CompleteCommit" else set())
+
+
+@pytest.mark.parametrize("version", [2, None])
+def test_another_producer_id_may_be_that_of_an_owner_to_whom_the_brokers_had_forgotten_the_id(version):
+    assert not is_left_by_commit(7, LAST, facts("Empty", *NEW_ID), transaction_version=version)
 
 
 @pytest.mark.parametrize(
