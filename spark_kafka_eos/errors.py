@@ -21,6 +21,7 @@
     ├── TransactionAborted         this attempt at the batch was aborted; the same batch may be retried
     ├── AttemptsExhausted             the batch was aborted `maxAttempts` times
     ├── ProducerFenced             a newer producer took over the transactional.id; this one must stop
+    ├── OutputLost                 an output topic was deleted while the batch was committed
     ├── CommitOutcomeUnknown       the commit request got no answer, and the ledger could not be read
     ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
     ├── TableFailed                the table that takes part did not answer, or could not be read
@@ -43,11 +44,12 @@ from typing import Literal, Self
 
 from spark_kafka_eos.words import printable
 
-Committed = Literal["nothing", "everything", "unknown", "table", "acknowledged"]
+Committed = Literal["nothing", "everything", "part", "unknown", "table", "acknowledged"]
 
 _COMMITTED = {
     "nothing": "Nothing was committed.",
     "everything": "The transaction was committed.",
+    "part": "The transaction was committed, and the other topics have its records.",
     "unknown": "It is unknown whether the transaction was committed; the ledger settles this when the query restarts.",
     "table": "The table has the batch, and Kafka does not show it yet; the next start completes it.",
     "acknowledged": "Without a transaction, records that brokers acknowledged are visible; a restarted query writes "
@@ -225,6 +227,13 @@ class CommitOutcomeUnknown(KafkaEosError):
 
     def __init__(self, what: str, *, action: str = "") -> None:
         super().__init__(what, action=action, committed="unknown")
+
+
+class OutputLost(KafkaEosError):
+    """An output topic was deleted while the batch was committed: what it wrote there is gone, and the rest is there."""
+
+    def __init__(self, what: str, *, action: str = "") -> None:
+        super().__init__(what, action=action, committed="part")
 
 
 class LedgerRefused(KafkaEosError):

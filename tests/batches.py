@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from spark_kafka_eos.appending.append import topic_ids
 from spark_kafka_eos.appending.append_mode import Choice
+from spark_kafka_eos.appending.report import AppendedTopic, appended_topics
 from spark_kafka_eos.ledger.records import LedgerRecord
-from spark_kafka_eos.model import Offsets, SourceRange
+from spark_kafka_eos.model import Offsets, SourceRange, TopicPartition
+from spark_kafka_eos.protocol.cluster import Cluster
 
 BY_DRIVER, BY_EXECUTORS = Choice(mode="driver"), Choice(mode="executors")
 
@@ -12,6 +17,11 @@ BY_DRIVER, BY_EXECUTORS = Choice(mode="driver"), Choice(mode="executors")
 def reads(start: Offsets | None, end: Offsets) -> tuple[SourceRange]:
     """Of a micro-batch with one source, which is Kafka: what it reads. `start` is None if it is unknown."""
     return (SourceRange(start=start, end=end),)
+
+
+def appended_to(cluster: Cluster, *partitions: TopicPartition, records: int = 1) -> Mapping[str, AppendedTopic]:
+    """What an attempt reports that appends so many records to each of these partitions after this call."""
+    return appended_topics(topic_ids(cluster, partitions), dict.fromkeys(partitions, records))
 
 
 def record(*, at_ms: int = 0) -> LedgerRecord:

@@ -19,7 +19,7 @@ from spark_kafka_eos.participants.participant import Conflict, Held
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 from spark_kafka_eos.wire.encode import encode
-from tests.batches import BY_DRIVER, reads
+from tests.batches import BY_DRIVER, appended_to, reads
 from tests.model_kafka import CLIENT, KafkaModel
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -106,8 +106,9 @@ def rows_of(number: int) -> list[bytes]:
 def writing(transaction: TwoPhaseTransaction, values: list[bytes]) -> Callable[..., Appended]:
     def write(identity: ProducerIdentity) -> Appended:
         block = encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), 0)
+        topics = appended_to(transaction._cluster, OUTPUT, records=len(values))
         append(transaction._cluster, identity, [(OUTPUT, len(values), block)])
-        return Appended(partitions=1, records=len(values), bytes=len(block), topics=("out",))
+        return Appended(partitions=1, records=len(values), bytes=len(block), topics=topics)
 
     return write
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from spark_kafka_eos.appending import barrier
-from spark_kafka_eos.appending.append import append, records_by_partition, topics_of
+from spark_kafka_eos.appending.append import append, records_by_partition, topic_ids
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block, BlockEncoder, EncodeSettings, Target
-from spark_kafka_eos.appending.report import Appended, CommitReport
+from spark_kafka_eos.appending.report import Appended, CommitReport, appended_topics
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, OffsetRange, ProducerIdentity, TopicPartition
@@ -119,6 +119,7 @@ class Copy:
         """One attempt: read, encode, append, and ask the barrier."""
         blocks = sorted(self.blocks(batch), key=lambda block: (block.task, block.number))
         slots = {slot: [block for block in blocks if block.partition.partition == slot] for slot in range(SLOTS)}
+        ids = topic_ids(self.cluster, [block.partition for block in blocks])
         stage = Stage(append=lambda slot, some: self.append(identity, slot, some), blocks=slots)
         self.spark(stage)
         expected: dict[TopicPartition, int] = {}
@@ -127,7 +128,7 @@ class Copy:
         if reason := barrier.obstacle(stage.reports, {0: stage.attempts}, expected):
             raise TransactionAborted(reason)
         records = sum(expected.values())
-        return Appended(partitions=len(expected), records=records, bytes=0, topics=topics_of(expected))
+        return Appended(partitions=len(expected), records=records, bytes=0, topics=appended_topics(ids, expected))
 
     def append(self, identity: ProducerIdentity, slot: int, blocks: Sequence[Block], attempt: int = 0) -> AppendReport:
         """One append task."""

@@ -25,7 +25,7 @@ from lab.simulation.coordinator import (
     NOT_COORDINATOR,
     PRODUCER_FENCED,
 )
-from lab.simulation.offsets import OFFSETS_TOPIC, Committed, Group
+from lab.simulation.offsets import Committed, Group
 from lab.simulation.partition import Partition
 from lab.simulation.topics import Topics
 from lab.simulation.transactions import Later, LeavesOut, Transactions
@@ -206,8 +206,8 @@ class ModelKafka:
         )
 
     def _mark(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        """Write a transaction marker to a partition, or to the groups stored in it."""
-        if tp.topic != OFFSETS_TOPIC:
+        """Write a transaction marker to a partition, unless its topic was deleted, or to the groups stored in it."""
+        if tp in self.partitions:
             leader_epoch = self.topics.leader_epoch[tp]
             self.partitions[tp].mark(producer_id, epoch, commit, leader_epoch=leader_epoch, timestamp_ms=self._now_ms())
         for group in self.groups.values():

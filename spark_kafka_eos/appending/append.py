@@ -8,13 +8,14 @@ partition, and the broker's duplicate detection does not compare content.
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.appending import formats
 from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.appending.report import Appended, EncodeReport, total
+from spark_kafka_eos.appending.report import Appended, EncodeReport, appended_topics, total
 from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel
 from spark_kafka_eos.dead_letters import causes
@@ -130,9 +131,15 @@ def records_by_partition(acks: Iterable[Ack]) -> Mapping[TopicPartition, int]:
     return counts
 
 
-def topics_of(partitions: Iterable[TopicPartition]) -> tuple[str, ...]:
-    """The topics of these partitions, sorted."""
-    return tuple(sorted({tp.topic for tp in partitions}))
+def topic_ids(cluster: Cluster, partitions: Iterable[TopicPartition], *, anew: bool = False) -> dict[str, uuid.UUID]:
+    """The ids of these partitions' topics, looked up `anew` or as last looked up. Ask before anything is appended: then
+    the records are in the topics with these ids, or in later ones of the same names. Raises UnknownTopic.
+    """
+    topics = sorted({tp.topic for tp in partitions})
+    if anew and topics:
+        cluster.refresh(topics)
+    cluster.look_up(topics)
+    return {topic: cluster.topic(topic).id for topic in topics}
 
 
 class StagedWrite:
@@ -175,6 +182,7 @@ class StagedWrite:
         causes.check_limit(dead, sum(expected.values()), self._options.max_dead_letters)
         started = time.perf_counter()
         with recorder.phase("append"):
+            ids = topic_ids(self._cluster, expected)
             acks = self._append(
                 self._cluster,
                 identity,
@@ -193,7 +201,7 @@ class StagedWrite:
             partitions=len(expected),
             records=sum(expected.values()),
             bytes=sum(ack.bytes for ack in acks),
-            topics=topics_of(expected),
+            topics=appended_topics(ids, expected),
             dead_letters=dead,
             milliseconds={
                 "encode": max((report.milliseconds for report in reports), default=0.0),

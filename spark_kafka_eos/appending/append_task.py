@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from spark_kafka_eos.appending import barrier
-from spark_kafka_eos.appending.append import WRITTEN_AGAIN, append, records_by_partition, topics_of
+from spark_kafka_eos.appending.append import WRITTEN_AGAIN, append, records_by_partition, topic_ids
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
-from spark_kafka_eos.appending.report import Appended, EncodeReport, total
+from spark_kafka_eos.appending.report import Appended, EncodeReport, appended_topics, total
 from spark_kafka_eos.dead_letters import causes
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.logs import logger
@@ -44,11 +44,13 @@ def append_attempt(
     batch_id: int,
     ledger_topic: str = "",
     added: Iterable[TopicPartition] = (),
+    anew: bool = False,
     append: Callable[..., list[Ack]] = append,
 ) -> AppendReport:
     """One attempt of the append task of `slot`. Only the first attempt appends its blocks. The encode tasks' reports
     come before them, so that on TV1 one request adds all the task's partitions to the transaction, and none if they are
-    among those that the driver has `added` (KIP-609).
+    among those that the driver has `added` (KIP-609). `anew`: look up the topics again, because an attempt before this
+    one may have failed for what this process knows of them.
 
     It never fails on purpose. Spark would retry it, and a second attempt must not append: requests of the first one may
     still be in flight with the same sequence numbers, and the broker compares nothing else. So it returns its error in
@@ -73,6 +75,7 @@ def append_attempt(
             for each in encoded:
                 if each.error is not None:
                     raise each.error
+            ids = topic_ids(cluster, expected, anew=anew)
             acks = append(
                 cluster,
                 identity,
@@ -93,6 +96,7 @@ def append_attempt(
         encoded=expected,
         sent=dict(sent),
         acked=records_by_partition(acks),
+        topic_ids=ids,
         bytes=sum(ack.bytes for ack in acks),
         dead_letters=causes.counted(each.dead_letters for each in encoded),
         milliseconds={
@@ -136,7 +140,7 @@ def judge(
         partitions=len(expected),
         records=records,
         bytes=sum(report.bytes for report in reports),
-        topics=topics_of(expected),
+        topics=appended_topics({topic: each for one in reports for topic, each in one.topic_ids.items()}, expected),
         dead_letters=dead,
         milliseconds={
             step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)

@@ -10,6 +10,7 @@ batch is retried under a new epoch.
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,9 @@ class AppendReport:
     number.
 
     The record counts are per partition: `encoded` by the encode tasks that reported to this task, `sent` by this task,
-    `acked` by the brokers. `dead_letters` of those encode tasks are counted by cause. `milliseconds` has the time of
-    the steps `encode` and `append`. `error` stopped the task. `trace` has its requests to brokers.
+    `acked` by the brokers. `topic_ids` are those that the topics had before. `dead_letters` of those encode tasks are
+    counted by cause. `milliseconds` has the time of the steps `encode` and `append`. `error` stopped the task. `trace`
+    has its requests to brokers.
     """
 
     stage_id: int
@@ -37,6 +39,7 @@ class AppendReport:
     encoded: Counts = field(default_factory=dict)
     sent: Counts = field(default_factory=dict)
     acked: Counts = field(default_factory=dict)
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     bytes: int = 0
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     milliseconds: Mapping[str, float] = field(default_factory=dict)
@@ -66,6 +69,7 @@ def obstacle(reports: Sequence[AppendReport], stages: Mapping[int, StageAttempts
         or _slots_not_once(reports, stages)
         or _partition_in_two_slots(reports)
         or _unacknowledged(reports)
+        or _topic_of_two_ids(reports)
         or _wrong_counts(reports, expected)
     )
 
@@ -122,6 +126,15 @@ def _unacknowledged(reports: Sequence[AppendReport]) -> str | None:
             places = sorted(report.sent.keys() | report.acked.keys())
             wrong = [tp for tp in places if report.sent.get(tp) != report.acked.get(tp)]
             return f"{task} sent {_show(report.sent, wrong)}, but {_show(report.acked, wrong)} was acknowledged"
+    return None
+
+
+def _topic_of_two_ids(reports: Sequence[AppendReport]) -> str | None:
+    ids: dict[str, uuid.UUID] = {}
+    for report in reports:
+        for topic, topic_id in report.topic_ids.items():
+            if ids.setdefault(topic, topic_id) != topic_id:
+                return f"topic {topic} was created again: append tasks know it by two ids"
     return None
 
 

@@ -8,6 +8,7 @@ CommitReport     one per micro-batch, for users and the log
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -79,6 +80,28 @@ class EncodeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppendedTopic:
+    """What one attempt appended to a topic: `records` in so many `partitions`. `id` is the one that the topic had
+    before (appending.append.topic_ids).
+    """
+
+    id: uuid.UUID
+    partitions: int
+    records: int
+
+
+def appended_topics(ids: Mapping[str, uuid.UUID], records: Counts) -> dict[str, AppendedTopic]:
+    """The topics of these records, sorted."""
+    counts: dict[str, list[int]] = {}
+    for tp, count in records.items():
+        counts.setdefault(tp.topic, []).append(count)
+    return {
+        topic: AppendedTopic(id=ids[topic], partitions=len(each), records=sum(each))
+        for topic, each in sorted(counts.items())
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
     """What one attempt appended to the transaction; every record was acknowledged exactly once.
 
@@ -89,7 +112,7 @@ class Appended:
     partitions: int
     records: int
     bytes: int
-    topics: tuple[str, ...] = ()
+    topics: Mapping[str, AppendedTopic] = field(default_factory=dict)
     dead_letters: Mapping[str, int] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None

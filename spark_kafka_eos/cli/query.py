@@ -492,7 +492,7 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
             yield "last commit", f"{_ago(now_ms - at_ms)}, {moment(at_ms)} UTC, number {entry.serial}"
             yield "batch", f"{entry.batch_id} of query {entry.query_id}"
             if entry.incomplete:
-                yield "", "incomplete: a second call of the writer was refused"
+                yield "", "incomplete: a second call of the writer was refused, or an output topic was deleted"
             if entry.table is not None:
                 yield "table version", str(entry.table)
             if (written := entry.written) is not None:

@@ -85,14 +85,15 @@ class Written:
     """What a batch wrote: `records` of the output and the `bytes` of their record batches; none if all were filtered.
 
     `milliseconds` is the wall time of the steps begin, encode and append; the others end after the entry is sent.
-    `dead_letters` are among the records. `topics` are those that have records; the entry keeps them as its outputs.
+    `dead_letters` are among the records. `topic_ids` are those of the topics that have records, as Appended has them;
+    the entry keeps them as its outputs.
     """
 
     records: int
     bytes: int
     milliseconds: int
     dead_letters: int = 0
-    topics: tuple[str, ...] = field(default=(), compare=False)
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +105,10 @@ class LedgerEntry:
     `earlier_runs` are the last ones that committed before it, newest first. `outputs` are the topics that the batch
     wrote, with their ids, None if they are unknown. `sources` has each source's progress in Spark's order, None for a
     source that is not Kafka; it is None if the entry does not contain it. `writes` has the versions of batch writes
-    that are known to be written to each destination, as `ledger.versions` gives them. `incomplete`: only some
-    DataFrames of this batch were committed. `table` is the version of the table that took part (`participants`), None
-    if none did. `transaction_version` is the protocol of its transaction: it says which epoch the commit left.
-    `written` is for people and decides nothing.
+    that are known to be written to each destination, as `ledger.versions` gives them. `incomplete`: some of what the
+    batch should have written is not in the output. `table` is the version of the table that took part
+    (`participants`), None if none did. `transaction_version` is the protocol of its transaction: it says which epoch
+    the commit left. `written` is for people and decides nothing.
 
     What an older release did not record is None, or empty.
     """

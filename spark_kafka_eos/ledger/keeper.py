@@ -74,6 +74,7 @@ class LedgerKeeper:
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
         self._under = _UNKNOWN  # producer id and epoch of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
+        self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._answers: list[tuple[str, Callable[[], object], object]] = []
@@ -257,6 +258,7 @@ class LedgerKeeper:
         clusters = self._sources.of(batch)
         entry = self._next_entry(batch, clusters, incomplete, written, table, identity.transaction_version)
         pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
+        self.appended = self._sources.topic_ids({self.topic.at.topic})
         pointers |= self._lead_on(identity, entry)
         value, now_ms = ledger.encode_record(entry, self._signer), int(time.time() * 1e3)
         # One after the other: in TV2, each broker has the coordinator add its own partitions to the transaction, and
@@ -286,6 +288,7 @@ class LedgerKeeper:
             if place.topic not in there:
                 continue  # with its topic, the group lost its offset, too
             if has_records:
+                self.appended |= self._sources.topic_ids({place.topic})
                 value, now_ms = ledger.encode_record(moved, self._signer), int(time.time() * 1e3)
                 left = LedgerTopic(self._cluster, place.topic, self._options.transactional_id)
                 left.append(self._coordinator, identity, value, timestamp_ms=now_ms)
@@ -337,7 +340,7 @@ class LedgerKeeper:
         table: int | None,
         transaction_version: int,
     ) -> LedgerEntry:
-        outputs = () if written is None else written.topics
+        outputs = {} if written is None else written.topic_ids
         last = self._entry if isinstance(self._entry, LedgerEntry) else None
         return LedgerEntry(
             query_id=batch.query_id,
@@ -346,7 +349,7 @@ class LedgerKeeper:
             serial=1 + (0 if self._entry is None else self._entry.serial),
             run_id=batch.run_id,
             earlier_runs=ledger.runs_before(last, batch.run_id),
-            outputs={**dict.fromkeys(sorted(outputs)), **self._sources.topic_ids(outputs)},
+            outputs={name: topic_id if topic_id.int else None for name, topic_id in sorted(outputs.items())},
             sources=tuple(
                 None
                 if source is None
@@ -355,7 +358,9 @@ class LedgerKeeper:
             ),
             writes=verdicts.written(last, batch) if batch.destination else None,
             incomplete=incomplete,
-            table=last.table if incomplete and last is not None else table,  # whose batch it is, without the late call
+            table=last.table
+            if incomplete and last is not None
+            else table,  # whose batch it is, without what is missing
             transaction_version=transaction_version,
             written=written,
         )

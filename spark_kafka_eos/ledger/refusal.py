@@ -224,13 +224,14 @@ def never_written(batch: MicroBatch, obstacle: str | None) -> Refuse:
 
 
 def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
-    """A second call for the entry's batch was refused."""
+    """Some of what the entry's batch should have written is not in the output."""
     return Refuse(
-        reason=f"batch {entry.batch_id} is incomplete: the writer's first call was committed, but a second call "
-        "was refused",
-        meaning="The DataFrames of the second call are not in the output",
-        action="Write all DataFrames of a batch in one `with writer.transaction(...)` block, and write the missing "
-        "ones with a batch job.",
+        reason=f"batch {entry.batch_id} is incomplete: the writer's first call was committed, but a second call was "
+        "refused, or an output topic was deleted meanwhile",
+        meaning="The DataFrames of the second call, or the records in that topic, are not in the output; the query's "
+        "last error says which",
+        action="Write all DataFrames of a batch in one `with writer.transaction(...)` block, do not delete topics that "
+        "a running query writes, and write what is missing with a batch job.",
         resolutions=("skip",) if entry.batch_id == batch.batch_id else ("write",),
     )
 

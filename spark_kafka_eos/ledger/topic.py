@@ -70,6 +70,11 @@ class LedgerTopic:
             create_ledger(self._cluster, self.at.topic)
             self._cluster.refresh([self.at.topic])
 
+    def ensure_again(self) -> None:
+        """The same for a topic that was deleted since."""
+        self._there = False
+        self.ensure()
+
     def exists(self) -> bool:
         """Whether the topic exists; asks until it does."""
         self._there = self._there or self._cluster.exists(self.at.topic, patience_ms=0)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from spark_kafka_eos.appending.append import append, records_by_partition, topics_of
+from spark_kafka_eos.appending.append import append, records_by_partition, topic_ids
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
-from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.appending.report import Appended, appended_topics
 from spark_kafka_eos.dead_letters.signature import claims, is_signed
 from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
@@ -289,6 +289,8 @@ class _Write:
                 yield block.partition, block.records, block.data
 
         timeout_ms = self._options.transaction_timeout_ms
+        outputs = [TopicPartition(topic.topic, 0) for topic in self._options.output_topics]
+        ids = topic_ids(self._cluster, outputs)
         acks = append(
             self._cluster,
             identity,
@@ -308,7 +310,7 @@ class _Write:
             partitions=len(expected),
             records=expected.total(),
             bytes=sum(ack.bytes for ack in acks),
-            topics=topics_of(expected),
+            topics=appended_topics(ids, expected),
             milliseconds={"append": (time.perf_counter() - started) * 1e3},
         )
 

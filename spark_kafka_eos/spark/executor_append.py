@@ -38,16 +38,19 @@ def append_stage(
     cluster: Cluster,
     known: Sequence[TopicPartition],
     identity: ProducerIdentity,
+    *,
+    anew: bool = False,
 ) -> Appended:
     """Have the executors append `rows` under `identity`; each task owns some of the partitions. There are at most
     `worth` tasks, None for no limit. The driver adds the `known` partitions to the transaction, the tasks the others.
+    `anew`: see append_attempt.
 
     Raises TransactionAborted unless every record was appended exactly once, or the error that stopped a task.
     """
     partitions = sum(target.partitions for target in settings.targets.values())
     slots = append_tasks(parallelism(session), partitions, worth)
     blocks = rows.mapInArrow(ShufflingTask(options.client, settings, slots, rows_of), SHUFFLED)
-    task = _AppendTask(options, identity, batch_id, tuple(known))
+    task = _AppendTask(options, identity, batch_id, tuple(known), anew)
     appended = shuffle(blocks, slots).mapInArrow(task, REPORT)
     add_partitions(cluster, identity, known, transaction_timeout_ms=options.transaction_timeout_ms)
     try:
@@ -71,6 +74,7 @@ class _AppendTask(PromptInput):
     identity: ProducerIdentity
     batch_id: int
     added: tuple[TopicPartition, ...]
+    anew: bool
 
     def __call__(self, batches: RowBatches) -> RowBatches:
         spare_the_collector()
@@ -86,5 +90,6 @@ class _AppendTask(PromptInput):
             batch_id=self.batch_id,
             ledger_topic=self.options.ledger_topic,
             added=self.added,
+            anew=self.anew,
         )
         yield report_row(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import threading
 import weakref
@@ -250,7 +251,7 @@ class MicroBatchWriter:
             return StagedWrite(cluster, self._options, staging, list, batch.batch_id)
         options = replace(self._options, output_topics=rows.output_topics)
         settings = encode_settings(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
-        frame = rows.frame
+        frame, attempts = rows.frame, itertools.count()
 
         def by_executors(identity: ProducerIdentity) -> Appended:
             chosen_by_rows = rows.rows_of is not None or "partition" in map(str.lower, frame.columns)
@@ -266,6 +267,7 @@ class MicroBatchWriter:
                 cluster,
                 known,
                 identity,
+                anew=next(attempts) > 0,
             )
 
         if choice.mode == "executors":

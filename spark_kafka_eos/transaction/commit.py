@@ -165,7 +165,7 @@ class _Attempts:
             bytes=appended.bytes,
             milliseconds=int(sum(steps.values())),
             dead_letters=sum(appended.dead_letters.values()),
-            topics=appended.topics,
+            topic_ids={name: topic.id for name, topic in appended.topics.items()},
         )
 
     def _abort(self, error: TransactionAborted, max_attempts: int) -> None:

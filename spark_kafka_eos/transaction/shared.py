@@ -38,7 +38,9 @@ Not obvious:
   epoch is never used for two batches.
 - TV1 with brokers that do not verify which partitions are in a transaction: the fence (transaction.fence) precedes a
   new epoch. A process that was fenced gets an error from the first of its requests.
-- What the ledger's verdict is based on is confirmed before EndTxn (ledger.keeper).
+- What the ledger's verdict is based on is confirmed before EndTxn (ledger.keeper). So are the topics' ids, and once
+  more after it (transaction.outputs). What a topic that was deleted in between took along makes the batch incomplete:
+  the ledger says so, and refuses the next start. The batch must not be written again, as other topics have it.
 - A commit with an unknown outcome is settled by the coordinator if it shows what the commit left behind. Otherwise by
   InitProducerId, which waits until the coordinator has finished the transaction, and then by the ledger.
 - A request of our own that may have raised the epoch and was not answered leaves us without knowing our epoch. Then the
@@ -49,10 +51,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.appending.report import Appended, AppendedTopic
 from spark_kafka_eos.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -61,6 +63,7 @@ from spark_kafka_eos.errors import (
     IllegalTransactionState,
     KafkaEosError,
     LedgerRefused,
+    OutputLost,
     ProducerFenced,
     TransactionAborted,
     UnknownTopic,
@@ -83,6 +86,7 @@ from spark_kafka_eos.protocol.facts import ProducerState, TransactionFacts, Unre
 from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
+from spark_kafka_eos.transaction import outputs
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
 from spark_kafka_eos.transaction.outcome import outcome
@@ -176,6 +180,7 @@ class SharedTransaction:
         ledger_topic = None if decide is None else self._ledger.topic
         self._fence = Fence(options, cluster, self._coordinator, ledger_topic)
         self._hanging = HangingTransactions(options, cluster)
+        self._outputs: Mapping[str, AppendedTopic] = {}  # of the open transaction
         self._seen_open: set[str] = set()  # topics in which the id had a transaction open
         self._seen_ids: set[int] = set()  # its producer ids
         self._identity: ProducerIdentity | None = None
@@ -249,6 +254,7 @@ class SharedTransaction:
 
     def appending(self) -> None:
         """Record that the transaction may contain records from now on."""
+        self._outputs = {}
         self._transaction.apply(Event.APPEND)
         self._appending_since = self._clock()
 
@@ -256,15 +262,24 @@ class SharedTransaction:
         """Have `write` append to the transaction. Raises TransactionAborted if it lasts longer than its timeout."""
         self.appending()
         with self._explaining():
-            return write(self.identity)
+            appended = write(self.identity)
+        self._outputs = appended.topics
+        return appended
 
     def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
         """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
 
         Call it only if the barrier found that every append was acknowledged exactly once. `written` is what they add
         up to, None if unknown. `incomplete`: see LedgerEntry. Raises TransactionAborted if the transaction was aborted
-        and the batch may be retried, CommitOutcomeUnknown if no broker answers.
+        and the batch may be retried, CommitOutcomeUnknown if no broker answers, OutputLost if a topic was deleted while
+        the rest was committed.
         """
+        self._commit_all(batch, written, incomplete=incomplete)
+        self._require_outputs(batch, written)
+
+    def _commit_all(
+        self, batch: MicroBatch, written: Written | None, *, incomplete: bool, table: int | None = None
+    ) -> None:
         self._transaction.apply(Event.ALL_APPENDED)
         failpoint("all appended", batch.batch_id)
         if self._decide is None and written is not None and written.records == 0:
@@ -274,13 +289,19 @@ class SharedTransaction:
             if self._decide is None:
                 self._ledger.send_source_offsets(self.identity, batch)
             else:
-                entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written)
+                entry = self._ledger.send(self.identity, batch, incomplete=incomplete, written=written, table=table)
         self._commit_prepared(batch, entry)
 
     @contextlib.contextmanager
     def _sending_offsets(self, batch: MicroBatch) -> Iterator[None]:
         with phase("offsets"), self._explaining():
             yield
+            if gone := self._deleted():
+                raise TransactionAborted(
+                    f"topic {gone[0]!r} was deleted after this attempt had looked it up, and what it appended there "
+                    "is gone or may be",
+                    action="The batch is written again.",
+                )
         self._transaction.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
 
@@ -316,6 +337,65 @@ class SharedTransaction:
         if following != self._identity:
             self._identity = following
             self._transaction.apply(Event.NEXT_EPOCH)
+
+    # -- topics that are deleted meanwhile (transaction.outputs)
+
+    def _deleted(self) -> list[str]:
+        ids = {name: topic.id for name, topic in self._outputs.items()}
+        return outputs.deleted(self._cluster, {**ids, **(self._ledger.appended if self._decide is not None else {})})
+
+    def _require_outputs(self, batch: MicroBatch, written: Written | None) -> None:
+        """Raise OutputLost if a topic is no longer the one that the committed batch was appended to. The ledger then
+        has it as incomplete. If only the ledger's topic was deleted, it gets the entry once more.
+        """
+        try:
+            gone = self._deleted()
+        except KafkaEosError as error:
+            raise error.replaced(
+                what=f"batch {batch.batch_id} was committed, but whether its topics are still there is not known: "
+                f"{error.what}",
+                committed="everything",
+            ) from error
+        if not gone:
+            return
+        lost = outputs.lost_records(self._outputs, gone)
+        noted = self._decide is not None and (not lost or not batch.destination)
+        failure = self._note_again(batch, written, incomplete=bool(lost)) if noted else None
+        if not lost and failure is None:
+            _log.warning("topic %s was deleted; the entry of batch %d is written again", gone[0], batch.batch_id)
+            return
+        which = f"batch {batch.batch_id} of query {batch.query_id}" if batch.query_id else "the batch write"
+        action = "Write what is missing with a batch job, and delete no topic that a running query writes."
+        if failure is not None:
+            lost = lost or "the ledger's entry"
+            action = (
+                f"That could not be noted in the ledger ({failure.what}), so do not start the query again before "
+                f"you have compared its output with its checkpoint. {action}"
+            )
+        elif noted:
+            action = (
+                "The ledger has the batch as incomplete: the next start is refused, and goes on after the batch with "
+                f"the word that its message names. {action}"
+            )
+        raise OutputLost(
+            f"{which} was committed, and while it was, topic {gone[0]!r} was deleted: lost are {lost}", action=action
+        )
+
+    def _note_again(self, batch: MicroBatch, written: Written | None, *, incomplete: bool) -> KafkaEosError | None:
+        """Commit the entry of the committed batch once more; the error if that failed."""
+        last = self._ledger.entry
+        table = last.table if isinstance(last, LedgerEntry) else None
+        try:
+            if not self._holds or not self._renew():
+                raise ProducerFenced("another driver may have taken over")
+            self._ledger.topic.ensure_again()
+            self.appending()
+            self._commit_all(batch, None if incomplete else written, incomplete=incomplete, table=table)
+        except KafkaEosError as error:
+            with contextlib.suppress(KafkaEosError):  # the first one says why
+                self.abort()
+            return error
+        return None
 
     def note_incomplete(self, batch: MicroBatch) -> None:
         """Record in the ledger that the committed `batch` lacks DataFrames that came too late. From then on it is

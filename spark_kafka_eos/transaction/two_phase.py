@@ -131,13 +131,16 @@ class TwoPhaseTransaction(SharedTransaction):
                 entry = self._ledger.send(self.identity, batch, incomplete=False, written=written, table=version)
             if self._again is not None:
                 self._commit_prepared(batch, entry)
-                return
+        if self._again is not None:
+            self._require_outputs(batch, written)
+            return
         with phase("table"):
             self._commit_table(batch, encode(token_of(self.identity, entry, written), self._signer))
         failpoint("table committed", batch.batch_id)
         with phase("end"):
             self._end_decided(batch, entry)
         failpoint("ended", batch.batch_id)
+        self._require_outputs(batch, written)
 
     def _diagnosis_command(self) -> str:
         return f"{super()._diagnosis_command()} --table MODULE:NAME"

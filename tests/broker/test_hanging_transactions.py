@@ -31,7 +31,7 @@ from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch
-from tests.batches import BY_DRIVER
+from tests.batches import BY_DRIVER, appended_to
 from tests.broker.conftest import batch_of
 from tests.reading import await_stable, read_committed
 from tests.waiting import until
@@ -104,8 +104,9 @@ class Query:
     def write(self, identity, value):
         """Append the value to both partitions."""
         places = [TopicPartition(self.output, number) for number in (0, 1)]
+        topics = appended_to(self.cluster, *places)
         append(self.cluster, identity, [(tp, 1, batch_of(None, 0, [value])) for tp in places])
-        return Appended(partitions=2, records=2, bytes=2 * len(value), topics=(self.output,))
+        return Appended(partitions=2, records=2, bytes=2 * len(value), topics=topics)
 
     def run(self, driver, number):
         """The whole micro-batch, whose value is its number."""

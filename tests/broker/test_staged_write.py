@@ -4,6 +4,7 @@ transaction spans, and what a topic's own limit makes of the record batches."""
 from __future__ import annotations
 
 import itertools
+import re
 import time
 
 import pyarrow as pa
@@ -16,12 +17,13 @@ from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.appending.staging_space import Space
-from spark_kafka_eos.errors import InvalidRow, StagingFull, StagingLost
+from spark_kafka_eos.errors import InvalidRow, LedgerRefused, OutputLost, StagingFull, StagingLost
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.protocol.transactions import idempotent_identity
+from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER
@@ -46,7 +48,7 @@ def new_topic(either_kafka):
 def write(either_kafka, cluster, tmp_path):
     """`write(columns, **options)`: batch 0 with these rows; its report. `damage` may change the staged file first."""
 
-    def write(columns, damage=None, **options):
+    def write(columns, damage=None, attempts=1, **options):
         columns.setdefault("key", [None] * len(columns["value"]))
         rows = pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
         given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{next(numbers)}"}
@@ -62,9 +64,25 @@ def write(either_kafka, cluster, tmp_path):
 
         transaction = SharedTransaction(sink, cluster, decide_micro_batch(sink))
         staged = StagedWrite(cluster, sink, staging, stage, 0)
-        return commit_batch(transaction, BATCH, staged, max_attempts=1, choice=BY_DRIVER)
+        return commit_batch(transaction, BATCH, staged, max_attempts=attempts, choice=BY_DRIVER)
 
     return write
+
+
+@pytest.fixture
+def created_again(either_kafka, monkeypatch):
+    """`created_again(topic, point)`: delete it and create it again when a batch first reaches this point."""
+
+    def once(topic, point):
+        def failpoint(name, _=None):
+            if name == point:
+                monkeypatch.undo()
+                either_kafka.delete_topic(topic)
+                either_kafka.create_topic(topic)
+
+        monkeypatch.setattr(shared, "failpoint", failpoint)
+
+    return once
 
 
 def test_topics_and_partitions_that_are_registered_but_not_written_get_no_marker(cluster, new_topic, write):
@@ -152,3 +170,50 @@ def test_a_batch_for_which_the_disk_has_no_room_is_invisible_and_written_once_wh
     assert consumed(topic) == consumed(topic, isolation_level="read_uncommitted") == []
     assert write({"value": values}, damage=keep, **given).outcome == "committed"
     assert consumed(topic) == values
+
+
+def two_topics(first, second):
+    return {"value": [b"1", b"2"] * 50, "topic": [first, second] * 50}
+
+
+def test_a_topic_that_is_created_again_before_the_offsets_are_added_gets_the_whole_batch(
+    new_topic, write, consumed, created_again
+):
+    first, second = new_topic(), new_topic()
+    created_again(first, "all appended")
+    report = write(two_topics(first, second), attempts=2, outputTopics=f"{first},{second}")
+    assert report.outcome == "committed"
+    assert [f"topic '{first}' was deleted" in why for why in report.redone] == [True]
+    assert (consumed(first), consumed(second)) == ([b"1"] * 50, [b"2"] * 50)
+
+
+@pytest.mark.parametrize("as_dead_letters", [False, True], ids=["a topic", "the topic of dead letters"])
+def test_a_topic_that_is_created_again_right_before_the_commit_is_lost_aloud_and_the_others_batch_is_not_repeated(
+    new_topic, write, consumed, created_again, as_dead_letters
+):
+    first, second = new_topic(), new_topic()
+    options = {"outputTopics": f"{first},{second}", "kafka.transactional.id": f"lost-{first}"}
+    rows = two_topics(first, second)
+    if as_dead_letters:
+        options |= {"outputTopics": second, "deadLetterTopic": first}
+        rows["topic"] = [None, second] * 50
+    created_again(first, "offsets committed")
+    with pytest.raises(OutputLost, match=f"lost are 50 records in 1 partitions of topic '{first}'") as lost:
+        write(rows, attempts=2, **options)
+    assert lost.value.committed == "part"
+    with pytest.raises(LedgerRefused, match="batch 0 is incomplete") as refused:
+        write(rows, attempts=2, **options)
+    (word,) = re.findall(r"resolve='(skip:[^']+)'", str(refused.value))
+    assert write(rows, **options, resolve=word).outcome == "skipped"
+    assert (consumed(first), consumed(second)) == ([], [b"2"] * 50)
+
+
+def test_the_ledgers_topic_that_is_created_again_right_before_the_commit_has_the_entry_nevertheless(
+    new_topic, write, consumed, created_again
+):
+    topic, kept = new_topic(), new_topic()
+    options = {"topic": topic, "ledgerTopic": kept, "kafka.transactional.id": f"kept-{topic}"}
+    created_again(kept, "offsets committed")
+    assert write({"value": [b"1"]}, **options).outcome == "committed"
+    assert write({"value": [b"1"]}, **options).outcome == "skipped"
+    assert consumed(topic) == [b"1"]

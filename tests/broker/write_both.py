@@ -24,7 +24,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 from spark_kafka_eos.wire.encode import encode
-from tests.batches import BY_DRIVER
+from tests.batches import BY_DRIVER, appended_to
 
 INSERT = "INSERT INTO rows VALUES (?)"
 
@@ -85,9 +85,10 @@ def write_rows(
             )
             for n, half in enumerate(halves)
         ]
+        topics = appended_to(cluster, *(tp for tp, _, _ in blocks), records=len(halves[0]))
         append(cluster, identity, blocks, batch_id=batch.batch_id)
         size = sum(len(block) for _, _, block in blocks)
-        return Appended(partitions=2, records=len(rows), bytes=size, topics=(topic,))
+        return Appended(partitions=2, records=len(rows), bytes=size, topics=topics)
 
     transaction.will_write([(row.decode(),) for row in rows])
     return commit_batch(transaction, batch, both_partitions, max_attempts=max_attempts, choice=BY_DRIVER)

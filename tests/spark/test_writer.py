@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,7 +22,9 @@ from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark.micro_batch_writer import MicroBatchWriter
 from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.transaction import shared
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -409,3 +412,38 @@ def test_a_skipped_stateless_batch_no_longer_needs_its_source_records(spark, kaf
     run(frame, process, checkpoint)
     assert outcomes == ["skipped", "committed"]
     assert written(options) == list(range(120))
+
+
+@MODES
+def test_a_topic_that_is_deleted_while_its_batch_is_committed_is_written_again_or_lost_aloud(
+    kafka: EmbeddedKafka,
+    options: dict[str, str],
+    numbers: Callable[[int, int], DataFrame],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    """Executors keep what they know of topics for minutes, and so do not know of the new one."""
+    points: list[str] = []
+
+    def failpoint(name: str, _batch_id: int | None = None) -> None:
+        if points and name == points[0]:
+            points.pop()
+            kafka.delete_topic(options["topic"])
+            kafka.create_topic(options["topic"], 3)
+
+    monkeypatch.setattr(shared, "failpoint", failpoint)
+    writer, checkpoint = TransactionalWriter(options | {"appendMode": mode}), tmp_path / "checkpoint"
+    run(numbers(0, 100), writer, checkpoint)
+    points.append("all appended")
+    run(numbers(100, 200), writer, checkpoint)
+    assert writer.last_commit is not None
+    assert [f"topic {options['topic']!r} was deleted" in why for why in writer.last_commit.redone] == [True]
+    assert written(options) == list(range(100, 200))
+
+    points.append("offsets committed")
+    for what in ("OutputLost: batch 2 .* lost are 100 records in 3 partitions", "LedgerRefused: batch 2 is incomplete"):
+        with pytest.raises(StreamingQueryException, match=what):
+            run(numbers(200, 300), writer, checkpoint)
+    assert writer.last_commit.batch_id == 1
+    assert written(options) == []

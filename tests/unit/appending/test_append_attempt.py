@@ -13,12 +13,10 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import EncodeReport, encoded
 from spark_kafka_eos.errors import InvalidRow, TooManyDeadLetters, TransactionAborted
 from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
-from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.options.values import Limit
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.recorder import connecting, recording
+from tests.model_kafka import KafkaModel
 
-NOWHERE = ClientOptions(bootstrap_servers=(("nowhere", 9092),))
 IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0)
 OUT = TopicPartition("out", 0)
 ONCE = StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)
@@ -46,7 +44,7 @@ class Appended(list):
 
 def attempt(number, appended, shuffled=SHUFFLED):
     return append_attempt(
-        Cluster(NOWHERE),
+        KafkaModel(topics={"out": 1}).cluster(),
         IDENTITY,
         shuffled,
         stage_id=7,

@@ -11,7 +11,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import BY_DRIVER
+from tests.batches import BY_DRIVER, appended_to
 from tests.model_kafka import CLIENT, KafkaModel
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -35,7 +35,7 @@ def run(transaction, number):
     return commit_batch(
         transaction,
         MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}"),
-        lambda _: Appended(partitions=0, records=0, bytes=0, topics=("out",)),
+        lambda _: Appended(partitions=0, records=0, bytes=0, topics=appended_to(transaction._cluster, OUTPUT)),
         max_attempts=1,
         choice=BY_DRIVER,
     )

@@ -14,7 +14,7 @@ from lab.simulation.chance import Seeded
 from lab.simulation.conditions import Conditions
 from lab.simulation.coordinator import Phase
 from lab.simulation.refusals import refusal
-from spark_kafka_eos.appending.append import add_partitions, append
+from spark_kafka_eos.appending.append import add_partitions, append, topic_ids
 from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import StageAttempts
 from spark_kafka_eos.appending.blocks import Block
@@ -25,6 +25,7 @@ from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
     ConfigurationError,
     LedgerRefused,
+    OutputLost,
     ProducerFenced,
     StagingLost,
     TransactionAborted,
@@ -40,7 +41,7 @@ from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
 from spark_kafka_eos.wire.encode import encode
-from tests.batches import BY_DRIVER, reads
+from tests.batches import BY_DRIVER, appended_to, reads
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused, unanswered
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -613,7 +614,9 @@ WHERE = {
 
 
 def by_driver(cluster, identity, tp):
+    topics = appended_to(cluster, tp)
     append(cluster, identity, [(tp, 1, record())], partitions=[tp])
+    return Appended(partitions=1, records=1, bytes=1, topics=topics)
 
 
 def by_executors(cluster, identity, tp, added=True):
@@ -632,9 +635,9 @@ def by_executors(cluster, identity, tp, added=True):
         batch_id=0,
         added=[tp] if added else (),
     )
-    encoded = replace(report, encoded={tp: 1})
+    encoded = replace(report, encoded={tp: 1}, topic_ids=topic_ids(cluster, [tp]))
     once = StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)
-    judge([encoded], lambda _: {1: once})
+    return judge([encoded], lambda _: {1: once})
 
 
 def record():
@@ -1498,3 +1501,88 @@ def commit_or_abort(transaction, batch):
         transaction.commit(batch)
     except TransactionAborted:
         transaction.abort()
+
+
+# -- topics that are deleted while a batch is written
+
+
+TWO = {"out": 1, "other": 1}
+
+
+@pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
+def two_topics(request):
+    return Kafka(request.param, topics=("in", *TWO), verification=True)
+
+
+def write_two(transaction, number, *, max_attempts=2, options=OPTIONS):
+    """Micro-batch `number`, a record in each of two topics."""
+    places = [TopicPartition(name, 0) for name in TWO]
+    cluster = transaction._cluster
+
+    def write(identity):
+        topics = appended_to(cluster, *places)
+        append(cluster, identity, [(tp, 1, encode(pa.nulls(1), pa.array([b"%d" % number]), 0)) for tp in places])
+        return Appended(partitions=2, records=2, bytes=2, topics=topics)
+
+    return commit_batch(transaction, batch(number), write, max_attempts=max_attempts, choice=BY_DRIVER)
+
+
+def create_again(kafka, name):
+    kafka.topics.delete(name)
+    kafka.topics.create(name, 1)
+
+
+def values(kafka, name):
+    return [value for entry in kafka.partitions[TopicPartition(name, 0)].committed() for value in entry.content]
+
+
+def test_a_topic_that_is_created_again_before_the_offsets_are_added_has_the_whole_batch(two_topics):
+    transaction = owner(two_topics)
+    two_topics.before("TxnOffsetCommit", lambda: create_again(two_topics, "out"))
+    report = write_two(transaction, 0)
+    (why,) = report.redone
+    assert "topic 'out' was deleted" in why
+    assert values(two_topics, "out") == values(two_topics, "other") == [b"0"]
+
+
+def test_a_topic_that_is_created_again_before_the_commit_is_lost_aloud_and_nothing_is_repeated(two_topics):
+    transaction = owner(two_topics)
+    write_two(transaction, 0)
+    two_topics.before("EndTxn", lambda: create_again(two_topics, "out"))
+    with pytest.raises(OutputLost, match="batch 1 .*'out'.* lost are 1 records in 1 partitions of topic 'out'") as lost:
+        write_two(transaction, 1)
+    assert lost.value.committed == "part"
+    assert (values(two_topics, "out"), values(two_topics, "other")) == ([], [b"0", b"1"])
+    with pytest.raises(LedgerRefused, match="batch 1 is incomplete.*an output topic was deleted") as refused:
+        write_two(owner(two_topics), 1)
+    (word,) = re.findall(r"resolve='(skip:[^']+)'", str(refused.value))
+    assert "write:" not in str(refused.value), "the other topic has its records"
+    transaction = owner(two_topics, replace(OPTIONS, resolve=word))
+    assert write_two(transaction, 1).outcome == "skipped"
+    with pytest.raises(LedgerRefused, match="batch 1 is incomplete"):
+        write_two(owner(two_topics), 2)
+
+
+def test_a_topic_that_is_deleted_for_good_before_the_commit_is_lost_aloud(two_topics):
+    two_topics.before("EndTxn", lambda: two_topics.topics.delete("out"))
+    with pytest.raises(OutputLost):
+        write_two(owner(two_topics), 0)
+    assert values(two_topics, "other") == [b"0"]
+
+
+def test_the_ledgers_topic_that_is_created_again_before_the_commit_gets_the_entry_once_more(two_topics):
+    transaction = owner(two_topics)
+    write_two(transaction, 0)
+    two_topics.before("EndTxn", lambda: create_again(two_topics, OPTIONS.ledger_topic))
+    assert write_two(transaction, 1).outcome == "committed"
+    assert two_topics.entry().batch_id == 1
+    assert write_two(owner(two_topics), 1).outcome == "skipped"
+    assert write_two(owner(two_topics), 2).outcome == "committed"
+    assert values(two_topics, "out") == values(two_topics, "other") == [b"0", b"1", b"2"]
+
+
+def test_whether_topics_are_still_there_after_the_commit_must_be_known(two_topics):
+    two_topics.before("EndTxn", lambda: two_topics.meets.update(Metadata=lost))
+    with pytest.raises(BrokerUnreachable, match="batch 0 was committed, but whether its topics") as unknown:
+        write_two(owner(two_topics), 0)
+    assert unknown.value.committed == "everything"
