@@ -30,6 +30,7 @@ PUBLIC = {
     "KafkaEosDataSource",
     "KafkaEosError",
     "LedgerRefused",
+    "OutputLost",
     "LineageListener",
     "Participant",
     "PreflightFailed",
