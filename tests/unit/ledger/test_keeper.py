@@ -149,7 +149,7 @@ def test_a_start_reads_only_what_follows_the_pointer_and_the_topic_is_looked_up_
     assert read and min(read) >= pointer
     kafka.requests.clear()
     commit(again, batch(6))
-    assert kafka.sent("Metadata") == []
+    assert len(kafka.sent("Metadata")) == 2, "only to compare its id, before and after EndTxn"
 
 
 def test_who_created_the_topic_does_not_look_it_up_again(kafka):
@@ -158,7 +158,7 @@ def test_who_created_the_topic_does_not_look_it_up_again(kafka):
     assert len(kafka.sent("CreateTopics")) == 1
     kafka.requests.clear()
     commit(transaction, batch(1))
-    assert kafka.sent("Metadata") == []
+    assert len(kafka.sent("Metadata")) == 2, "only to compare its id, before and after EndTxn"
 
 
 def test_a_pointer_that_was_reset_leads_past_no_entry_although_a_dead_driver_left_one_open(kafka):
