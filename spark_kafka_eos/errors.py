@@ -129,7 +129,7 @@ def _rebuild(kind: type[KafkaEosError], args: tuple[object, ...], state: dict[st
 
 
 class ConfigurationError(KafkaEosError):
-    """An option is missing, unknown or wrong. `option` is its name as the user wrote it."""
+    """An option is missing, unknown or wrong. `option` is its documented name, also if another one was set."""
 
     def __init__(self, option: str, what: str, *, action: str = "") -> None:
         super().__init__(f"option {option!r}: {what}", action=action)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2
 
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.dead_letters.causes import Cause
@@ -95,6 +96,14 @@ def test_a_row_with_an_error_keeps_key_value_headers_and_timestamp_and_says_wher
         transactional_id="clean",
     )
     assert counts == {"undecodable": 1}
+
+
+def test_a_dead_letters_partition_follows_from_its_key_and_not_from_the_rows_partition():
+    encoding = EncodeSettings(topic="a", targets=TARGETS, dead_letters=ASIDE)
+    keys = [b"%d" % number for number in range(20)]
+    blocks, _ = encode(encoding, rows(key=keys, value=keys, partition=[1] * 20, error=[ERROR] * 20))
+    found = {record["key"]: partition for partition, each in records(blocks).items() for record in each}
+    assert found == {key: TopicPartition("dead", (murmur2(key) & 0x7FFFFFFF) % 3) for key in keys}
 
 
 REFUSED = [

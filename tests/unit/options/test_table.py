@@ -244,4 +244,6 @@ def test_a_value_that_does_not_parse_names_its_option_as_documented():
     ) as caught:
         take({"maxoffsetspertrigger": "many"}, SOURCE)
     assert caught.value.option == "maxOffsetsPerTrigger"
+    with pytest.raises(ConfigurationError, match="option 'kafka.max.request.size': 'many' is not a whole number"):
+        take({"kafka.message.max.bytes": "many"}, SINK)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

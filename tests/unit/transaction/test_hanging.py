@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.errors import BrokerError, LedgerRefused
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
@@ -16,7 +16,7 @@ from tests.model_kafka import CLIENT, KafkaModel
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
 OUTPUT = TopicPartition("out", 0)
-TOPIC_NOT_ALLOWED, CLUSTER_NOT_ALLOWED = 29, 31
+TOPIC_NOT_ALLOWED, CLUSTER_NOT_ALLOWED, UNSUPPORTED_VERSION = 29, 31, 35
 SOMEBODY = 99  # another producer's id
 
 
@@ -123,3 +123,16 @@ def test_without_read_on_the_output_a_batch_waits_for_all_that_is_open(kafka):
     kafka.world.after(5.0, "", lambda: kafka.partitions[OUTPUT].mark(SOMEBODY, 0, commit=True))
     assert run(driver(kafka), 1).outcome == "committed"
     assert seen(kafka) == [b"hanging"]
+
+
+def test_brokers_that_lack_the_request_are_not_asked_again(kafka):
+    transaction, asked = driver(kafka), []
+
+    def lack(request, answer):
+        asked.append(request)
+        raise BrokerError("DescribeProducers", UNSUPPORTED_VERSION, "UNSUPPORTED_VERSION", "a broker")
+
+    run(transaction, 0)
+    kafka.meets["DescribeProducers"] = lack
+    assert [run(transaction, number).outcome for number in (1, 2)] == ["committed"] * 2
+    assert len(asked) == 1, "once"
