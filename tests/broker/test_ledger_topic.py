@@ -6,7 +6,8 @@ import itertools
 import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, LedgerRefused
@@ -72,6 +73,18 @@ def last_batch(cluster, options):
     found = last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
     assert found is not None
     return found.batch_id
+
+
+def test_the_ledgers_group_has_one_offset_which_is_its_pointer(either_kafka, cluster, sink):
+    options = sink()
+    for number in range(2):
+        write(cluster, options, number)
+    admin = AdminClient({"bootstrap.servers": either_kafka.bootstrap, "log_level": 0})
+    group = f"{options.transactional_id}.ledger"
+    (found,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    (pointer,) = found.result(30).topic_partitions
+    assert pointer.topic == LEDGER_TOPIC
+    assert last_batch(cluster, options) == 1
 
 
 def test_no_broker_has_to_wait_until_another_one_is_added_to_the_transaction(either_kafka, cluster, sink):

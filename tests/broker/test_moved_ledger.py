@@ -128,3 +128,14 @@ def test_after_a_rollback_by_the_word_the_ledger_goes_on_from_the_topic_that_it_
     assert new(query.batch(4, resolve=word(refused, "write"), **second)) == [COMMITTED]
     assert new(query.batch(4, **second), query.batch(5, **second)) == [SKIPPED, COMMITTED]
     assert query.written() == list(range(60))
+
+
+def test_a_topic_that_never_held_a_ledger_whose_group_has_expired_is_begun_by_the_word(query, books):
+    first, second = ({"ledgerTopic": topic} for topic in books)
+    assert new(query.batch(0, **first), query.batch(1, **first)) == [COMMITTED] * 2
+    expire(query, *books)
+    (refused,) = new(query.batch(2, **second))
+    assert "the ledger has no entry, but the checkpoint is at batch 2" in refused["refused"]
+    assert new(query.batch(2, resolve=word(refused, "write"), **second)) == [COMMITTED]
+    assert new(query.batch(2, **second), query.batch(3, **second)) == [SKIPPED, COMMITTED]
+    assert query.written() == list(range(40))

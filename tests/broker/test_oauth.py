@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 import time
 
 import pytest
@@ -147,3 +148,16 @@ def test_librdkafka_reads_with_the_same_token_provider(site, tmp_path):
     with Cluster(client) as cluster:
         end = latest(cluster, [partition], isolation_level="read_committed")[partition]
     assert witness(client, [OffsetRange(partition=partition, start=0, end=end)])[partition].end == end
+
+
+def test_a_provider_that_cannot_reach_its_source_is_asked_again(site, tmp_path, monkeypatch):
+    """A function of a user's, whose source is away twice."""
+    (tmp_path / "company_kafka.py").write_text(
+        "from tests.oauth import fetch\n\ncalls = []\n\ndef token(config):\n    calls.append(1)\n"
+        "    if len(calls) < 3:\n        raise ConnectionError('away')\n    return fetch(config)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given = site.provided(tmp_path / "calls") | {"kafka.sasl.oauthbearer.token.provider": "company_kafka:token"}
+    with Cluster(source_options({"subscribe": "any"} | given).client) as cluster:
+        assert "guarded" in cluster.topic_names()
+    assert len(sys.modules["company_kafka"].calls) == 3
