@@ -33,6 +33,8 @@ SETUP, *EXAMPLES = python_blocks(ROOT / "docs" / "table-streams.md")
 FORMATS = ("delta", "iceberg")
 OUTBOX = dict(zip(FORMATS, (EXAMPLES[0], EXAMPLES[2]), strict=True))
 CHANGES = EXAMPLES[1]
+CHANGED = (("update_preimage", "ordered"), ("update_postimage", "sold"))
+AFTER = ("insert", "update_postimage")
 SEEN = dict(zip(FORMATS, EXAMPLES[3:], strict=True))
 
 
@@ -68,6 +70,11 @@ class Place:
             assert killed.kill() >= 2, "the JVM and at least one Python process were alive"
         assert committed_batches(self.folder / topic) == 0, "Spark had not noted the batch"
 
+    def run(self, example: str) -> None:
+        """The page's setup and this example, in this process."""
+        code = SETUP + example
+        exec(code.replace("localhost:9092", self.bootstrap).replace("/tmp/", f"{self.folder}/"), {})
+
     def rows(self, format_: str, source: str, **options: str) -> DataFrame:
         """The stream of this table."""
         return self.spark.readStream.format(format_).options(**options).load(source)
@@ -97,6 +104,7 @@ def place(kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
     conf["spark.jars"] += "," + ",".join(map(str, files(delta_lake(pyspark.__version__))))
+    conf |= {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}  # tables are small
     spark = session(conf)
     yield Place(spark, conf, folder, kafka.bootstrap)
     spark.stop()
@@ -126,9 +134,72 @@ def test_the_changes_of_a_table_reach_their_topic_exactly_once(kafka, place: Pla
     place.spark.sql(f"DELETE FROM {table} WHERE id = 9")
     place.complete(CHANGES, topic)
     inserted = [(number, "insert", "ordered") for number in range(10)]
-    updated = [(number, "update_postimage", "sold") for number in range(3)]
+    updated = [(number, *change) for number in range(3) for change in CHANGED]
     found = [(row["id"], row["_change_type"], row["what"]) for row in place.sent(topic)]
     assert sorted(found) == sorted([*inserted, *updated, (9, "delete", "ordered")])
+
+
+def by_key(changes: list[dict[str, Any]]) -> dict[int, str]:
+    """What a reader has that applies the records as they come."""
+    rows: dict[int, str] = {}
+    for change in changes:
+        if change["_change_type"] in AFTER:
+            rows[change["id"]] = change["what"]
+        else:
+            rows.pop(change["id"], None)
+    return rows
+
+
+def by_version(changes: list[dict[str, Any]]) -> dict[int, str]:
+    """What a reader has that lets the later version count, and within it what the row is after it."""
+    last: dict[int, tuple[int, bool, str]] = {}
+    for change in changes:
+        state = (change["_commit_version"], change["_change_type"] in AFTER, change["what"])
+        last[change["id"]] = max(last.get(change["id"], (-1, False, "")), state)
+    return {number: what for number, (_, is_there, what) in last.items() if is_there}
+
+
+def changed(place: Place, table: str) -> dict[int, str]:
+    """Changes whose order matters, in several commits; what the table has after them."""
+    place.spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, what STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    put(place, table, range(10))
+    for round_ in range(2):
+        place.spark.sql(f"DELETE FROM {table} WHERE id < 6")
+        put(place, table, range(6), what=f"back {round_}")
+    place.spark.sql(f"UPDATE {table} SET id = id + 1 WHERE id >= 5")  # the keys 6 to 9 are taken away and given
+    place.spark.sql(
+        f"""MERGE INTO {table} t USING (SELECT id, id < 4 AS is_old FROM range(2, 6)) s ON t.id = s.id AND s.is_old
+        WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id, what) VALUES (s.id - 2, 'merged')"""
+    )
+    before = place.spark.sql(f"DESCRIBE HISTORY {table}").agg(F.max("version")).collect()[0][0]
+    place.spark.sql(f"DELETE FROM {table} WHERE id % 2 = 1")
+    place.spark.sql(f"UPDATE {table} SET what = 'gone' WHERE id % 4 = 0")
+    place.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {before}")
+    return {row.id: row.what for row in place.spark.table(table).collect()}
+
+
+def test_a_reader_by_key_of_the_changes_ends_with_the_table(kafka, place: Place) -> None:
+    name = "stock-by-key"
+    topic, table = kafka.create_topic(f"changes-of-{name}", 2), f"delta.`{place.folder}/lake/{name}`"
+    rows = changed(place, table)
+    place.run(CHANGES.replace("stock", name))
+    assert by_key(place.sent(topic)) == rows
+    assert by_version(place.sent(topic)) == rows
+
+
+def test_a_reader_by_version_ends_with_the_table_also_if_a_version_is_in_two_batches(kafka, place: Place) -> None:
+    name = "stock-by-version"
+    topic, table = kafka.create_topic(f"changes-of-{name}", 2), f"delta.`{place.folder}/lake/{name}`"
+    rows = changed(place, table)
+    example = CHANGES.replace("stock", name).replace(
+        'startingVersion="0"', 'startingVersion="0", maxFilesPerTrigger="1"'
+    )
+    place.run(example)
+    sent = place.sent(topic)
+    assert committed_batches(place.folder / topic) > len({row["_commit_version"] for row in sent})
+    assert by_version(sent) == rows
 
 
 @pytest.fixture
@@ -157,6 +228,38 @@ def test_deleted_rows_stop_a_stream_unless_it_ignores_them(kafka, place: Place, 
     place.spark.sql(f"UPDATE delta.`{shelf}` SET id = id + 100")
     put(place, f"delta.`{shelf}`", range(12, 14))
     assert send(skipChangeCommits="true") == list(range(14))
+
+
+def merged(place: Place, table: str, numbers: range, condition: str = "true") -> None:
+    """Insert these rows, or update those that are there and fulfil the condition."""
+    place.spark.sql(
+        f"""MERGE INTO {table} t USING (SELECT id, 'merged' AS what FROM range({numbers.start}, {numbers.stop})) s
+        ON t.id = s.id WHEN MATCHED AND {condition} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
+    )
+
+
+def test_what_a_merge_inserts_is_skipped_with_what_it_updates(kafka, place: Place, shelf: str) -> None:
+    topic, table = kafka.create_topic("with-merge-in-delta"), f"delta.`{shelf}`"
+    place.send(place.rows("delta", shelf), topic)
+    merged(place, table, range(9, 12))
+    put(place, table, range(20, 22))
+    place.send(place.rows("delta", shelf, skipChangeCommits="true"), topic)
+    assert sorted(row["id"] for row in place.sent(topic)) == [*range(10), 20, 21], "10 and 11 were new"
+
+
+def test_a_merge_in_iceberg_that_matches_a_row_and_changes_nothing_stops_its_stream_or_is_skipped(
+    kafka, place: Place
+) -> None:
+    topic, table = kafka.create_topic("with-merge-in-iceberg"), "lake.shop.merging"
+    place.spark.sql(f"CREATE TABLE {table} (id BIGINT, what STRING) USING iceberg")
+    put(place, table, range(10))
+    place.send(place.rows("iceberg", table), topic)
+    merged(place, table, range(9, 12), "t.what = 'sold'")
+    with pytest.raises(StreamingQueryException, match="overwrite"):
+        place.send(place.rows("iceberg", table), topic)
+    put(place, table, range(20, 22))
+    place.send(place.rows("iceberg", table, **{"streaming-skip-overwrite-snapshots": "true"}), topic)
+    assert sorted(row["id"] for row in place.sent(topic)) == [*range(10), 20, 21]
 
 
 def test_a_column_that_is_added_stops_a_running_stream_once(kafka, place: Place, shelf: str) -> None:
