@@ -14,7 +14,7 @@ from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.commit import commit_batch
-from tests.batches import BY_DRIVER
+from tests.batches import BY_DRIVER, appended_to
 
 pytestmark = pytest.mark.broker
 
@@ -29,10 +29,15 @@ def topic(either_kafka):
 
 @pytest.fixture
 def put(cluster, topic, record_batch):
-    """`put(identity, value)`: an append task with one record."""
-    return lambda identity, value: append(
-        cluster, identity, [(TopicPartition(topic, 0), 1, record_batch(None, 0, [value]))]
-    )
+    """`put(identity, value)`: an attempt with one record."""
+    tp = TopicPartition(topic, 0)
+
+    def put(identity, value):
+        topics = appended_to(cluster, tp)
+        append(cluster, identity, [(tp, 1, record_batch(None, 0, [value]))])
+        return Appended(partitions=1, records=1, bytes=3, topics=topics)
+
+    return put
 
 
 @pytest.fixture
@@ -41,8 +46,7 @@ def run(put):
 
     def run(transaction, number, run_id):
         def write(identity):
-            put(identity, f"{number} {run_id[0]}".encode())
-            return Appended(partitions=1, records=1, bytes=3)
+            return put(identity, f"{number} {run_id[0]}".encode())
 
         return commit_batch(transaction, batch(number, run_id), write, max_attempts=2, choice=BY_DRIVER)
 
