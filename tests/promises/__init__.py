@@ -110,6 +110,7 @@ def rest_of(page: str) -> Iterator[str]:
 def functions_of(file: Path) -> dict[str, TestFunction]:
     """The test functions of a file by name. FileNotFoundError."""
     tree = ast.parse(file.read_text())
+    of_slow = file.stem.endswith("_protocol")  # run by slow tests, with a Spark and tables of their own
     marks = [
         ast.unparse(node.value)
         for node in tree.body
@@ -117,7 +118,7 @@ def functions_of(file: Path) -> dict[str, TestFunction]:
     ]
     return {
         node.name: TestFunction(
-            slow=_has("slow", marks + [ast.unparse(each) for each in node.decorator_list]),
+            slow=of_slow or _has("slow", marks + [ast.unparse(each) for each in node.decorator_list]),
             skipped=_has("skip|xfail", [*marks, *map(ast.unparse, (*node.decorator_list, *node.body))]),
         )
         for node in ast.walk(tree)

@@ -307,13 +307,13 @@ def test_a_row_without_a_topic_fails_the_whole_write(batch: Pipe) -> None:
 
 @TV1_IS_SLOW
 def test_a_thread_of_the_programs_own_finds_the_sink_once_it_has_an_active_session(batch: Pipe) -> None:
+    spark: Any = batch.spark
+    sessions = spark._jvm.org.apache.spark.sql.SparkSession
     with ThreadPoolExecutor(1) as pool:
+        pool.submit(sessions.clearActiveSession).result()  # Py4J may serve it by a thread of the JVM that has had one
         with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
             pool.submit(save, batch, ["1"]).result()
-        spark: Any = batch.spark
-        pool.submit(
-            lambda: spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
-        ).result()
+        pool.submit(sessions.setActiveSession, spark._jsparkSession).result()
         pool.submit(save, batch, ["2"]).result()
     assert batch.written() == ["2"]
 
