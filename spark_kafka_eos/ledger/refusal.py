@@ -274,6 +274,22 @@ def rewound(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
     )
 
 
+def unfinished(batch: MicroBatch) -> Refuse:
+    """A batch after one that this run has begun to write, and not committed."""
+    missing = f"batch {batch.failed[0]}"
+    if len(batch.failed) > 1:
+        missing = f"batches {some(map(str, batch.failed))}"
+    return Refuse(
+        reason=f"in this run, {missing} began and did not end in a commit: the writer, or the code in its `with` "
+        "block, raised an error that did not end the query, or has not ended yet in another thread",
+        meaning="Spark considers every batch whose function has returned as done, so going on would lose those records",
+        action="Find the error in the log of that batch. Let every error of the writer and of its block end the query, "
+        "and wait for a thread that calls the writer: Spark then runs the batch again. To write the missing records "
+        f"with this sink, {_RESUME}.",
+        resolutions=("write", "skip"),
+    )
+
+
 def gap(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
     """A later batch than the next one."""
     missing = _batches(entry.batch_id + 1, batch.batch_id - 1)

@@ -5,6 +5,7 @@
 | nothing | 0 | write: the first batch under this transactional.id |
 | nothing, but this or another transactional.id committed the group's offsets | 0 | refuse, unless it starts there |
 | nothing, and every batch before called nothing or read nothing (see below) | > 0 | write |
+| nothing, or an earlier one, and this run has begun a batch before this one, and not committed it | > 0 | refuse |
 | nothing | > 0 | refuse: this checkpoint belongs to another sink, or the ledger was deleted |
 | this query, the previous batch, and it ended where this one starts | n | write: the normal case |
 | this query, the previous batch, and it ended elsewhere | n | refuse: the checkpoint was changed |
@@ -234,6 +235,8 @@ def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Ver
         return Write(reason="the first batch under this transactional.id")
     if batch.batch_id == 0:
         return refusal.deleted(batch, obstacle)
+    if batch.failed:
+        return refusal.unfinished(batch)
     if not ours and _called_nothing(batch, 0, same_run=False):
         return Write(reason="the first batch under this transactional.id: those before it did not call the writer")
     if not ours and batch.is_first_with_data and batch.stateful is False:
@@ -254,6 +257,8 @@ def _own_entry(
         if entry.digest == batch.digest:
             return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
         return refusal.planned_again(entry, batch, covered=ended.covers())
+    if batch.failed:
+        return refusal.unfinished(batch)
     if entry.batch_id == batch.batch_id - 1:
         if differences := ended.moved():
             return refusal.moved(entry, batch, differences)

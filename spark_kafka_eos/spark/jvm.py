@@ -98,18 +98,24 @@ class RunningQuery:
         self._session = frame.sparkSession
         classic = is_classic(self._session)
         self._execution = (_execution(self._session) or _execution_of(self._session)) if classic else None
-        location = checkpoint_location if self._execution is None else self._execution.resolvedCheckpointRoot()
-        if location is None:
+        self._location = checkpoint_location if self._execution is None else self._execution.resolvedCheckpointRoot()
+        # What distinguishes the query from others of this process.
+        self.key = (self._location or "") if self._execution is None else str(self._execution.id().toString())
+        # Spark Connect starts a process for each run of a query's function.
+        self.run_id: str | None = None if classic else _PROCESS
+        if self._execution is not None:
+            self.run_id = self._execution.runId().toString()
+
+    @property
+    def checkpoint_location(self) -> str:
+        """Raises ConfigurationError if it is unknown."""
+        if self._location is None:
             raise ConfigurationError(
                 "checkpointLocation",
                 "the streaming query of this batch was not found in this session, so its checkpoint is unknown",
                 action="Call the writer inside foreachBatch, and set the writer's option checkpointLocation.",
             )
-        self.checkpoint_location: str = location
-        # Spark Connect starts a process for each run of a query's function.
-        self.run_id: str | None = None if classic else _PROCESS
-        if self._execution is not None:
-            self.run_id = self._execution.runId().toString()
+        return str(self._location)
 
     def micro_batch(self, batch_id: int) -> MicroBatch:
         """The batch as recorded in the checkpoint. The start of batch 0 is read from the running plan.
@@ -200,6 +206,21 @@ class RunningQuery:
         if not starts or any(start.isEmpty() for start in starts):
             return None
         return [str(start.get().json()) for start in starts]
+
+
+def running_batch() -> tuple[str, str, int] | None:
+    """Query id, run id and batch of the foreachBatch function that this thread runs. None elsewhere, and where there is
+    no JVM to ask.
+    """
+    session = SparkSession.getActiveSession()
+    if session is None or not is_classic(session):
+        return None
+    with contextlib.suppress(Py4JError):  # the JVM has ended
+        execution = _execution(session)
+        batch_id = session.sparkContext.getLocalProperty("streaming.sql.batchId")
+        if execution is not None and batch_id is not None:
+            return str(execution.id().toString()), str(execution.runId().toString()), int(batch_id)
+    return None
 
 
 class QuickListener(JStreamingQueryListener):

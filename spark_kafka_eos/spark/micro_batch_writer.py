@@ -7,7 +7,8 @@ import itertools
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,7 @@ from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeRepor
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel, folder_of, staging_of
 from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransactionState, KafkaEosError, ReplayFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.refusal import unfinished
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import MicroBatch, ProducerIdentity
 from spark_kafka_eos.observe.observers import observer
@@ -39,7 +41,8 @@ from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.spark.shared_threads import in_shared_thread
-from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of
+from spark_kafka_eos.transaction.begun import Begun, BegunBatches, begun_batches
+from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of, cluster_of
 from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
@@ -70,6 +73,26 @@ class TableRows:
     frame: DataFrame | None = None
 
 
+@dataclass(slots=True)
+class BegunBatch:
+    """A batch whose function has called the writer: from here on it is known that its rows are to be written."""
+
+    frame: DataFrame
+    query: RunningQuery
+    batches: BegunBatches
+    mark: Begun
+    attempt: Attempt | None = None
+
+    def failed(self, error: BaseException) -> None:
+        """The batch's block ended with `error`."""
+        if self.mark.outcome == "committed":  # and then something else failed
+            return
+        in_doubt = self.attempt is not None and self.attempt.may_have_committed(error)
+        second = isinstance(error, IllegalTransactionState) and error.committed != "nothing"  # the first call's outcome
+        unknown = (in_doubt or second) and not self.mark.repeatable
+        self.batches.end(self.mark, "unknown" if unknown else "failed")
+
+
 class MicroBatchWriter:
     """Commits the micro-batches of one query; see TransactionalWriter. It pickles without its connections."""
 
@@ -87,6 +110,7 @@ class MicroBatchWriter:
         self._running_query, self._session_kind = running_query, session_kind
         self._first_call = threading.Lock()
         self._calls: WriterCalls | None = None
+        self._where: str | None = None  # the cluster
         self._cluster: Cluster | None = None
         self._checked = False  # by the preflight
         self._transaction: Committer | None = None
@@ -100,21 +124,39 @@ class MicroBatchWriter:
         self.__dict__.update(state)
         self._first_call = threading.Lock()
 
-    def commit(
-        self, batch_df: DataFrame, batch_id: int, rows: BatchRows, table: TableRows | None = None
-    ) -> CommitReport:
+    @contextmanager
+    def begin(self, batch_df: DataFrame, batch_id: int) -> Iterator[BegunBatch]:
+        """Enter it before anything else: unless the batch is committed in the block, the next ones are refused."""
+        query = self._running_query(batch_df, self._options.checkpoint_location)
+        batches, relaxed = begun_batches(query.key, query.run_id), self._options.delivery_guarantee == "at-least-once"
+        mark = batches.begin(batch_id, self._options.transactional_id, repeatable=relaxed)
+        begun = BegunBatch(batch_df, query, batches, mark)
+        try:
+            yield begun
+        except BaseException as error:
+            begun.failed(error)
+            raise
+
+    def commit(self, begun: BegunBatch, rows: BatchRows, table: TableRows | None = None) -> CommitReport:
         """Commit `rows` as the output of this batch, and with them those of `table`."""
         participant = None if table is None else table.participant
-        query = self._running_query(batch_df, self._options.checkpoint_location)
+        batch_df, query, batch_id = begun.frame, begun.query, begun.mark.batch_id
         batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
         call = WriterCall(run_id=query.run_id, query_id=batch.query_id, batch_id=batch_id)
         calls = self._known_calls()
-        batch = replace(batch, uncalled_since=calls.uncalled_since(call))
+        begun.mark.cluster = self._where
+        last, failed = begun.batches.last(begun.mark), begun.batches.failed(begun.mark)
+        batch = replace(batch, uncalled_since=0 if last is None else last + 1, failed=failed)
+        if failed and begun.mark.repeatable:
+            refusal = unfinished(batch)
+            raise IllegalTransactionState(f"{refusal.reason}. {refusal.meaning}", action=refusal.action)
         if batch_id and batch.uncalled_since != batch_id:
             batch = query.after_others(batch)
         with calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch, participant)) as attempt:
+            begun.attempt = attempt
             try:
                 report = self._commit_rows(batch_df.sparkSession, query, batch, rows, table, attempt)
+                begun.batches.end(begun.mark, "committed")
             except IllegalTransactionState as error:
                 if error.committed == "everything":  # according to the ledger
                     self._note_incomplete(batch, participant, error.committed)
@@ -232,7 +274,9 @@ class MicroBatchWriter:
         with self._first_call:  # another one at the same time would use the same connections
             if self._calls is None:
                 exactly_once = self._options.delivery_guarantee == "exactly-once"
-                self._calls = calls_of(self._options, self._connected().cluster_id() if exactly_once else "")
+                cluster_id = self._connected().cluster_id() if exactly_once else ""
+                self._where = cluster_of(self._options, cluster_id)
+                self._calls = calls_of(self._options, cluster_id)
             return self._calls
 
     def _way(

@@ -29,9 +29,11 @@ from spark_kafka_eos.options.sink_parser import output_topics_of, require_declar
 from spark_kafka_eos.participants.participant import Participant, require_one
 from spark_kafka_eos.spark.encode_stage import RowsOf
 from spark_kafka_eos.spark.features import require_spark
+from spark_kafka_eos.spark.jvm import running_batch
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.spark.rows import check_schema, sink_rows
 from spark_kafka_eos.spark.stopping import stop_recognized
+from spark_kafka_eos.transaction.begun import begun_batches
 
 
 class BatchTransaction:
@@ -133,6 +135,15 @@ def _is_persisted(frame: DataFrame) -> bool:
     return level.useMemory or level.useDisk
 
 
+def _note_failure(options: Mapping[str, object]) -> None:
+    """A writer could not be made. If that was in a batch's function, it may catch the error, and nothing is written."""
+    if (running := running_batch()) is not None:
+        query, run, batch_id = running
+        named = (str(value) for name, value in options.items() if name.lower() == "kafka.transactional.id")
+        batches = begun_batches(query, run)
+        batches.end(batches.begin(batch_id, next(named, None)), "failed")
+
+
 class TransactionalWriter:
     """Writes each micro-batch of one query, its source offsets and its ledger entry in one transaction.
 
@@ -142,8 +153,12 @@ class TransactionalWriter:
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        require_spark()
-        self._options = sink_options(options, WriteKind.FOREACH_BATCH)
+        try:
+            require_spark()
+            self._options = sink_options(options, WriteKind.FOREACH_BATCH)
+        except BaseException:
+            _note_failure(options)
+            raise
         self._writer = MicroBatchWriter(self._options)
         self._last_commit: CommitReport | None = None
         self._copied = False
@@ -175,32 +190,33 @@ class TransactionalWriter:
         topics get those of `write`. Create it once, not for each batch. `batch_df` is persisted meanwhile, unless it
         is, so that both get the same rows of it.
 
-        If the block raises, nothing is written. Raises LedgerRefused if going on could lose or repeat data. Any other
+        If the block raises, nothing is written, and the next batches are refused if the error does not end the query.
+        Raises LedgerRefused if going on could lose or repeat data. Any other
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
-        if participant is not None:
-            require_one(participant)
-        with stop_recognized(batch_df.sparkSession), nullcontext() if participant is None else _computed_once(batch_df):
-            collected = BatchTransaction(
-                self._options.topic,
-                output_topics_of(self._options, output_topics),
-                dead_letters=self._options.dead_letter_topic is not None,
-                participant=participant,
-            )
-            yield collected
-            rows, table = collected.rows(), collected.table_rows()
-            self._last_commit = self._writer.commit(batch_df, batch_id, rows, table)
+        with stop_recognized(batch_df.sparkSession), self._writer.begin(batch_df, batch_id) as begun:
+            if participant is not None:
+                require_one(participant)
+            with nullcontext() if participant is None else _computed_once(batch_df):
+                collected = BatchTransaction(
+                    self._options.topic,
+                    output_topics_of(self._options, output_topics),
+                    dead_letters=self._options.dead_letter_topic is not None,
+                    participant=participant,
+                )
+                yield collected
+                self._last_commit = self._writer.commit(begun, collected.rows(), collected.table_rows())
 
     def write_ranges(self, ranges: DataFrame, batch_id: int, rows_of: RowsOf) -> None:
         """Commit the rows that the encode tasks make of these offset ranges: for `arrow_stream`."""
-        with stop_recognized(ranges.sparkSession):
+        with stop_recognized(ranges.sparkSession), self._writer.begin(ranges, batch_id) as begun:
             rows = BatchRows(
                 frame=ranges,
                 topic=self._options.topic,
                 output_topics=output_topics_of(self._options, None),
                 rows_of=rows_of,
             )
-            self._last_commit = self._writer.commit(ranges, batch_id, rows)
+            self._last_commit = self._writer.commit(begun, rows)
 
     @property
     def settings(self) -> SinkOptions:

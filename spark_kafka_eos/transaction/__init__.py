@@ -7,5 +7,5 @@ commit              a micro-batch, from the ledger's verdict to the commit
 idempotent          the same for deliveryGuarantee=at-least-once, without a transaction
 fence ownership     keep stragglers out; whether somebody took the transactional.id
 hanging outcome     end what hangs, because the coordinator left out a marker; how it ended elsewhere
-calls               allow one call per micro-batch
+calls begun         allow one call per micro-batch; which batches were begun, and not committed
 """

@@ -2,7 +2,8 @@
 
 The ledger knows which run of the query has committed a batch, so it recognises a second call after the first one's
 commit, wherever it comes from: another thread, writer or process, or another address of the same cluster. This module
-knows what the ledger cannot: which calls are running, and which have failed.
+knows what the ledger cannot: which calls are running, and which have failed; `begun` remembers
+which batches have not ended in a commit.
 
 | the previous call for the same batch in the same run | the second call |
 |---|---|
@@ -102,13 +103,6 @@ class WriterCalls:
         else:
             self._leave(call, _EVERYTHING)
 
-    def uncalled_since(self, call: WriterCall) -> int:
-        """The first batch from which on, up to this call's, no call was made in its run in this process."""
-        with self._changed:
-            known = [each for each in (self._failed, self._last and self._last[0]) if each is not None]
-        same = [each for each in known if (each.run_id, each.query_id) == (call.run_id, call.query_id)]
-        return max((each.batch_id + 1 for each in same if each.batch_id < call.batch_id), default=0)
-
     @property
     def failed(self) -> bool:
         """Whether a call has failed since the last commit: its requests may have raised the producer's epoch."""
@@ -154,10 +148,14 @@ def calls_of(options: SinkOptions, cluster_id: str) -> WriterCalls:
     """This process's calls under the options' transactional.id on this cluster, from all writers and threads."""
     if options.delivery_guarantee == "at-least-once":
         return WriterCalls(repeatable=True)  # nothing is shared except the writer
-    # Addresses distinguish clusters without an id.
-    where = cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
     # At once, unlike a cache: of two first calls at the same time, each would be alone in its own.
-    return _known.setdefault((where, options.transactional_id), WriterCalls(repeatable=False))
+    where = cluster_of(options, cluster_id), options.transactional_id
+    return _known.setdefault(where, WriterCalls(repeatable=False))
+
+
+def cluster_of(options: SinkOptions, cluster_id: str) -> str:
+    """What distinguishes the cluster from others: its id, or its addresses if it has none."""
+    return cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
 
 
 _known: dict[tuple[str, str], WriterCalls] = {}  # by cluster and transactional.id

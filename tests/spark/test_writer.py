@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -370,6 +372,152 @@ def test_a_second_call_for_a_batch_is_refused_and_its_frames_are_not_lost_unnoti
     (word,) = re.findall(r"resolve='(skip:[^']+)'", str(refused.value))
     run(frame, TransactionalWriter(options | {"resolve": word}), checkpoint)
     assert written(options) == list(range(50))
+
+
+# A batch that failed, in a function that goes on
+
+NO_BROKER = {"kafka.bootstrap.servers": "localhost:1", "kafka.request.timeout.ms": "1000"}
+
+
+def writes_a_row_for_no_partition(options: dict[str, str], batch_df: DataFrame, batch_id: int) -> None:
+    TransactionalWriter(options)(batch_df.withColumn("partition", F.lit(99)), batch_id)
+
+
+def writes_columns_that_the_sink_does_not_have(options: dict[str, str], batch_df: DataFrame, batch_id: int) -> None:
+    TransactionalWriter(options)(batch_df.select(F.lit(1).alias("value")), batch_id)
+
+
+def meets_no_broker(options: dict[str, str], batch_df: DataFrame, batch_id: int) -> None:
+    TransactionalWriter(options | NO_BROKER)(batch_df, batch_id)
+
+
+def raises_in_the_block(options: dict[str, str], batch_df: DataFrame, batch_id: int) -> None:
+    with TransactionalWriter(options).transaction(batch_df, batch_id):
+        raise RuntimeError("the user's")
+
+
+def runs_a_spark_action_that_fails_in_the_block(options: dict[str, str], batch_df: DataFrame, batch_id: int) -> None:
+    with TransactionalWriter(options).transaction(batch_df, batch_id) as transaction:
+        batch_df.select(F.raise_error(F.lit("the action's"))).collect()
+        transaction.write(batch_df)
+
+
+def makes_no_writer(options: dict[str, str], batch_df: DataFrame, batch_id: int) -> None:
+    TransactionalWriter(options | {"appendMode": "none"})(batch_df, batch_id)
+
+
+FAILURES = [
+    writes_a_row_for_no_partition,
+    writes_columns_that_the_sink_does_not_have,
+    meets_no_broker,
+    raises_in_the_block,
+    runs_a_spark_action_that_fails_in_the_block,
+    makes_no_writer,
+]
+
+
+@pytest.fixture
+def twelve(numbers: Callable[[int, int], DataFrame]) -> DataFrame:
+    """Twelve records in four batches."""
+    return [numbers(first, first + 3) for first in range(0, 12, 3)][-1]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("fails", FAILURES, ids=lambda each: each.__name__)
+def test_no_batch_follows_one_that_failed_although_the_function_caught_the_error(
+    options, twelve, tmp_path, fails, guarantee
+):
+    if guarantee == "at-least-once":
+        del options["kafka.transactional.id"]
+        options |= {"deliveryGuarantee": guarantee}
+    caught: list[Exception] = []
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        try:
+            if batch_id == 1:
+                fails(options, batch_df, batch_id)
+            else:
+                TransactionalWriter(options)(batch_df, batch_id)
+        except Exception as error:
+            caught.append(error)
+            if batch_id != 1:
+                raise
+
+    with pytest.raises(
+        Exception, match="in this run, batch 1 began and did not end in a commit.*Nothing was committed"
+    ):
+        run(twelve, process, tmp_path / "checkpoint")
+    assert len(caught) == 2, "what failed, and the refusal of the batch after it"
+    assert written(options) == [0, 1, 2]
+    if guarantee == "exactly-once":
+        with pytest.raises(Exception, match="the last committed batch is 0, but the checkpoint is at batch 2"):
+            run(twelve, TransactionalWriter(options), tmp_path / "checkpoint")
+        assert written(options) == [0, 1, 2]
+
+
+def test_a_batch_that_is_written_again_after_its_failure_is_followed_by_the_next_ones(options, twelve, tmp_path):
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        for fails in FAILURES if batch_id == 1 else ():
+            with pytest.raises(Exception, match="."):
+                fails(options, batch_df, batch_id)
+        TransactionalWriter(options)(batch_df, batch_id)
+
+    run(twelve, process, tmp_path / "checkpoint")
+    assert written(options) == list(range(12))
+
+
+def test_no_batch_follows_one_whose_call_a_thread_has_not_ended(options, twelve, tmp_path):
+    writer, begun, release = TransactionalWriter(options), threading.Event(), threading.Event()
+
+    def slowly(batch_df: DataFrame, batch_id: int) -> None:
+        with writer.transaction(batch_df, batch_id) as transaction:
+            begun.set()
+            assert release.wait(60)
+            transaction.write(batch_df)
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        if batch_id == 1:
+            calls.append(pool.submit(slowly, batch_df, batch_id))
+            assert begun.wait(60)
+        else:
+            TransactionalWriter(options)(batch_df, batch_id)
+
+    calls: list[Future[None]] = []
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(Exception, match="in this run, batch 1 began and did not end in a commit"):
+            run(twelve, process, tmp_path / "checkpoint")
+        release.set()
+    assert written(options) == [0, 1, 2]
+    assert calls[0].exception() is not None, "it came too late"
+
+
+def test_a_thread_that_comes_after_the_next_batch_was_written_stops_the_one_after_that(options, twelve, tmp_path):
+    """Nobody knows of a call before it is made: until then, the function seems to have made none."""
+
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        if batch_id == 1:
+            late.append(batch_df)
+            return
+        if batch_id == 3:
+            assert pool.submit(TransactionalWriter(options), late[0], 1).exception(60) is not None
+        TransactionalWriter(options)(batch_df, batch_id)
+
+    late: list[DataFrame] = []
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(Exception, match="in this run, batch 1 began and did not end in a commit"),
+    ):
+        run(twelve, process, tmp_path / "checkpoint")
+    assert written(options) == [0, 1, 2, 6, 7, 8]
+
+
+def test_a_function_that_makes_no_call_for_a_batch_does_not_stop_the_query(options, twelve, tmp_path):
+    def process(batch_df: DataFrame, batch_id: int) -> None:
+        if batch_id not in (0, 2):
+            TransactionalWriter(options)(batch_df, batch_id)
+
+    run(twelve, process, tmp_path / "checkpoint")
+    assert written(options) == [3, 4, 5, 9, 10, 11]
 
 
 def test_a_batch_id_that_is_not_the_running_one_is_refused_before_anything_is_sent(options, numbers, tmp_path):

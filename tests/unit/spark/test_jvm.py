@@ -54,7 +54,7 @@ def test_a_skipped_batch_is_computed_if_its_plan_cannot_be_inspected(query):
 
 def test_without_a_checkpoint_location_it_is_asked_for():
     with pytest.raises(ConfigurationError, match="checkpointLocation"):
-        RunningQuery(FRAME, None)
+        RunningQuery(FRAME, None).micro_batch(0)
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/3"])

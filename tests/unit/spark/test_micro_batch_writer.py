@@ -10,7 +10,7 @@ import pickle
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -78,6 +78,7 @@ class Query:
 
     def __init__(self, checkpoint_location: str) -> None:
         self.checkpoint_location, self.run_id = checkpoint_location, "run"
+        self.key = checkpoint_location
         self.evaluation = False
 
     def __call__(self, frame: object, location: object) -> Query:
@@ -126,7 +127,12 @@ def cluster(_session: object) -> SessionKind:
 
 def run(writer, number, frame: Any = None):
     """A batch without rows."""
-    return writer.commit(frame or SimpleNamespace(sparkSession=None), number, BatchRows())
+    return commit(writer, number, frame or SimpleNamespace(sparkSession=None), BatchRows())
+
+
+def commit(writer, number, frame: Any, rows, table=None):
+    with writer.begin(frame, number) as begun:
+        return writer.commit(begun, rows, table)
 
 
 def test_the_preflight_runs_once_before_the_first_batch_whichever_that_is(kafka, writer_of):
@@ -179,27 +185,27 @@ def test_what_killed_attempts_staged_is_removed_before_the_first_batch_is_encode
     newer, later = folder_of(0), folder_of(1)
     staged(frame, folder_of(0), folder_of(0), later, "other")
     monkeypatch.setattr(kafka, "preflight", preflight)
-    writer_of().commit(frame, 0, BatchRows(frame=frame))
+    commit(writer_of(), 0, frame, BatchRows(frame=frame))
     assert frame.staging == sorted([newer, later, "other"])
 
 
 def test_without_a_transactional_id_nobody_knows_whose_they_are(kafka, writer_of, frame):
     staged(frame, killed := folder_of(0))
-    writer_of(deliveryGuarantee="at-least-once").commit(frame, 0, BatchRows(frame=frame))
+    commit(writer_of(deliveryGuarantee="at-least-once"), 0, frame, BatchRows(frame=frame))
     assert frame.staging == [killed]
 
 
 def test_a_batch_for_which_there_is_no_room_is_refused_before_its_tasks_run(kafka, writer_of, frame, monkeypatch):
     monkeypatch.setattr(LocalFiles, "space", lambda _: Space(free=50_001_000, total=1_000_000_000))
     writer = writer_of()
-    writer.commit(frame, 0, BatchRows(frame=frame))  # its size is unknown, so only its tasks look
+    commit(writer, 0, frame, BatchRows(frame=frame))  # its size is unknown, so only its tasks look
     frame.staging = None
     with pytest.raises(
         StagingFull, match=r"batch 1, with 10 offsets and 2\d\d bytes for each as in the last batch, needs"
     ):
-        writer.commit(frame, 1, BatchRows(frame=frame))
+        commit(writer, 1, frame, BatchRows(frame=frame))
     assert frame.staging is None and kafka.numbers() == [0]
-    assert writer_of().commit(frame, 1, BatchRows(frame=frame)).outcome == "committed"
+    assert commit(writer_of(), 1, frame, BatchRows(frame=frame)).outcome == "committed"
     assert kafka.numbers() == [0, 1]
 
 
@@ -376,8 +382,41 @@ def test_a_batch_whose_call_failed_and_was_not_repeated_stops_the_next_one(kafka
     with pytest.raises(KafkaEosError):
         run(writer, 1)
     kafka.meets.clear()
+    for next_one in (writer, writer_of()):
+        with pytest.raises(LedgerRefused, match="in this run, batch 1 began and did not end in a commit"):
+            run(next_one, 2)
+    query.run_id = "another"
     with pytest.raises(LedgerRefused, match="the last committed batch is 0, but the checkpoint is at batch 2"):
-        run(writer, 2)
+        run(writer_of(), 2)
+
+
+def test_a_batch_whose_plan_could_not_be_read_stops_the_next_one(kafka, query, writer_of, monkeypatch):
+    def unreadable(number):
+        raise OSError(number)
+
+    run(writer_of(), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(query, "micro_batch", unreadable)
+        with pytest.raises(OSError, match="1"):
+            run(writer_of(), 1)
+    with pytest.raises(LedgerRefused, match="batch 1 began"):
+        run(writer_of(), 2)
+    assert kafka.numbers() == [0]
+
+
+def test_a_batch_whose_outcome_is_unknown_is_followed_by_the_next_one_if_the_ledger_has_it(kafka, writer_of):
+    def unanswered(_request, answer):
+        answer()
+        kafka.meets["DescribeTransactions"] = lost
+
+    run(writer_of(), 0)
+    kafka.meets["EndTxn"] = unanswered
+    with pytest.raises(CommitOutcomeUnknown):
+        run(writer_of(), 1)
+    kafka.meets.clear()
+    run(writer_of(), 2)
+    run(writer_of(), 3)
+    assert kafka.numbers() == [0, 1, 2, 3]
 
 
 def test_at_least_once_a_batch_may_be_written_in_two_calls(kafka, writer_of):
@@ -385,6 +424,11 @@ def test_at_least_once_a_batch_may_be_written_in_two_calls(kafka, writer_of):
     kafka.meets["InitProducerId"] = lambda *_: SimpleNamespace(error_code=0, producer_id=1, producer_epoch=0)
     writer = writer_of(deliveryGuarantee="at-least-once")
     assert [run(writer, 0).outcome for _ in range(2)] == ["committed"] * 2
+    with pytest.raises(AttributeError):  # a frame that cannot be encoded
+        commit(writer, 1, SimpleNamespace(sparkSession=None), BatchRows(frame=cast(Any, SimpleNamespace(columns=[]))))
+    run(writer, 1)
+    with pytest.raises(IllegalTransactionState, match="batch 1 began and did not end in a commit"):
+        run(writer_of(deliveryGuarantee="at-least-once"), 2)
 
 
 # -- with a table
@@ -393,7 +437,7 @@ def test_at_least_once_a_batch_may_be_written_in_two_calls(kafka, writer_of):
 def run_with(table, writer, number, rows=None):
     """A batch with these rows for the table, and none for Kafka."""
     given = None if table is None else TableRows(participant=table, frame=rows)
-    return writer.commit(SimpleNamespace(sparkSession=None), number, BatchRows(), given)
+    return commit(writer, number, SimpleNamespace(sparkSession=None), BatchRows(), given)
 
 
 def test_a_table_gets_the_rows_of_each_batch_and_the_ledger_its_version(kafka, writer_of):

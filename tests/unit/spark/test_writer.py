@@ -23,7 +23,7 @@ class Table:
 
 def test_a_list_of_participants_is_refused() -> None:
     writer = TransactionalWriter({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "topic": "out"})
-    no_batch: Any = None
+    no_batch: Any = SimpleNamespace(sparkSession=None)
     several: Any = [Table(), Table()]
     with (
         pytest.raises(ConfigurationError, match="one table takes part"),

@@ -187,19 +187,6 @@ def test_a_second_call_that_comes_during_the_commit_waits_for_it_and_makes_the_b
     assert told == ["everything"]
 
 
-def test_it_is_known_since_when_a_run_has_made_no_call(calls, enter):
-    assert calls.uncalled_since(BATCH) == 0
-    enter(replace(BATCH, batch_id=3))
-    assert calls.uncalled_since(BATCH) == 4
-    with pytest.raises(InvalidRow):
-        enter(replace(BATCH, batch_id=5), InvalidRow("x"))
-    assert calls.uncalled_since(BATCH) == 6, "a call that failed is one"
-    with pytest.raises(InvalidRow):
-        enter(BATCH, InvalidRow("x"))
-    assert calls.uncalled_since(BATCH) == 4, "and none since, when it is made again"
-    assert calls.uncalled_since(replace(BATCH, run_id="another")) == 0
-
-
 def options(**more: str):
     return sink_options({"kafka.bootstrap.servers": "a:1,b:2", "kafka.transactional.id": "t", "topic": "x"} | more)
 
