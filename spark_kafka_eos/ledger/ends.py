@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
-from spark_kafka_eos.model import MicroBatch, Offsets, SourceRange, TopicPartition
+from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
 from spark_kafka_eos.words import some
 
 CommittedOffsets = Mapping[TopicPartition, int | None]
@@ -101,26 +101,45 @@ class CommittedEnd:
         return None
 
     def moved(self) -> str | None:
-        """How the start of the batch differs from the end of the previous one, by source; None if it does not."""
-        if self.entry is None or len(self.entry) != len(self.sources):
+        """How the start of the batch differs from the end of the previous one, by source; None if it does not, or if
+        the entry does not have that end.
+        """
+        if self.entry is None:
             return None
         differences: list[str] = []
         if again := self._created_again():
             differences.append(again)
-        for cluster, source, before in zip(self.clusters, self.sources, self.entry, strict=True):
-            if source is None or before is None:
+        if len(self.entry) != len(self.sources):  # of sources that were added, nothing is committed
+            start = self.starts()
+            differences += [
+                f"{_at(place)} {_starting(start.get(place))} (committed {offset})"
+                for place, offset in sorted(self.committed.items())
+                if start.get(place) != offset
+            ]
+            return some(differences) or None
+        for number, (cluster, source, before) in enumerate(
+            zip(self.clusters, self.sources, self.entry, strict=True), start=1
+        ):
+            if before is None or not before.offsets:
                 continue
-            if cluster and before.cluster and before.cluster != cluster and before.offsets:
+            if source is None or source.start is None:
+                differences.append(f"it is unknown where source {number} starts")
+                continue
+            if cluster and before.cluster and before.cluster != cluster:
                 differences.append(
                     f"the offsets are of cluster {cluster}, but the committed ones are of cluster {before.cluster}"
                 )
-            start: Offsets = source.start or {}
             differences += [
-                f"{tp} at {start[tp]} (committed {offset})"
+                f"{tp} {_starting(source.start.get(tp))} (committed {offset})"
                 for tp, offset in sorted(before.offsets.items())
-                if start.get(tp, offset) != offset
+                if source.start.get(tp) != offset
             ]
         return some(differences) or None
+
+    def _lacks(self) -> bool:
+        """Whether the batch lacks a partition that is committed: it is not known what was read of it since."""
+        start = self.starts()
+        return any(place not in start for place, offset in self.committed.items() if offset is not None)
 
     def _created_again(self) -> str | None:
         """Which topic of the batch has another id than the one that was committed."""
@@ -141,15 +160,17 @@ class CommittedEnd:
         """From where the last transaction ended to where the batch starts, where these differ; None if it is unknown,
         or if the batch starts earlier.
         """
-        if self.entry is None or self.unknown() or self._created_again():
+        if self.entry is None or self.unknown() or self._created_again() or self._lacks():
             return None
         gaps = {place: (self.committed.get(place) or 0, start) for place, start in self.starts().items()}
         gaps = {place: (end, start) for place, (end, start) in gaps.items() if end != start}
         return None if any(end > start for end, start in gaps.values()) else gaps
 
     def touches(self) -> bool:
-        """Whether the batch starts exactly where the last committed transaction ended, as the ledger knows it."""
-        return self.entry is not None and self.obstacle() is None
+        """Whether the batch starts exactly where the last committed transaction ended, in every partition of it, as the
+        ledger knows it.
+        """
+        return self.entry is not None and not self._lacks() and self.obstacle() is None
 
     def _was_empty(self) -> bool | None:
         """Whether the last committed batch read nothing, such as one in which only windows closed; None if unknown."""
@@ -169,7 +190,9 @@ class CommittedEnd:
         if self.obstacle() is None:
             return self._is_empty() and self._was_empty() is True
         ends = [((cluster, tp), at) for cluster, source in self._each() for tp, at in source.end.items()]
-        return all((known := self.committed.get(place)) is not None and at <= known for place, at in ends)
+        return bool(ends) and all(
+            (known := self.committed.get(place)) is not None and at <= known for place, at in ends
+        )
 
     def goes_on(self) -> bool:
         """Whether the batch starts exactly where the last committed transaction ended, and is not perhaps that of the
@@ -188,6 +211,10 @@ class CommittedEnd:
         for cluster, source in zip(self.clusters, self.sources, strict=True):
             if source is not None:
                 yield cluster, source
+
+
+def _starting(offset: int | None) -> str:
+    return "is not in the batch" if offset is None else f"at {offset}"
 
 
 def _at(place: _Place) -> str:

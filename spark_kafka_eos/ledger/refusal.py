@@ -274,8 +274,8 @@ def rewound(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
     )
 
 
-def unfinished(batch: MicroBatch) -> Refuse:
-    """A batch after one that this run has begun to write, and not committed."""
+def unfinished(batch: MicroBatch, *, ledger: bool = True) -> Refuse:
+    """A batch after one that this run has begun to write, and not committed; at-least-once, without a `ledger`."""
     missing = f"batch {batch.failed[0]}"
     if len(batch.failed) > 1:
         missing = f"batches {some(map(str, batch.failed))}"
@@ -284,9 +284,9 @@ def unfinished(batch: MicroBatch) -> Refuse:
         "block, raised an error that did not end the query, or has not ended yet in another thread",
         meaning="Spark considers every batch whose function has returned as done, so going on would lose those records",
         action="Find the error in the log of that batch. Let every error of the writer and of its block end the query, "
-        "and wait for a thread that calls the writer: Spark then runs the batch again. To write the missing records "
-        f"with this sink, {_RESUME}.",
-        resolutions=("write", "skip"),
+        "and wait for a thread that calls the writer: Spark then runs the batch again."
+        + (f" To write the missing records with this sink, {_RESUME}." if ledger else ""),
+        resolutions=("write", "skip") if ledger else (),
     )
 
 

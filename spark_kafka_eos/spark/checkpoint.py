@@ -70,11 +70,12 @@ def keeps_state(read: ReadFile) -> bool:
 
 def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     """Whether the batches before this one read nothing; false if that is unknown, because Spark has removed the first
-    one's file, or its source does not record where it starts.
+    one's file, or a source does not record where it starts, or is not Kafka.
     """
-    if batch.start is None or read("offsets/0") is None:
+    if read("offsets/0") is None:
         return False
-    return batch.start == micro_batch(read, 0).start
+    starts, first = ([each and each.start for each in one.sources] for one in (batch, micro_batch(read, 0)))
+    return None not in starts and starts == first
 
 
 def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:

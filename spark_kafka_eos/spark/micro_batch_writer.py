@@ -41,7 +41,7 @@ from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
 from spark_kafka_eos.spark.shared_threads import in_shared_thread
-from spark_kafka_eos.transaction.begun import Begun, BegunBatches, begun_batches
+from spark_kafka_eos.transaction.begun import BatchMark, BegunBatches, begun_batches
 from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of, cluster_of
 from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
 from spark_kafka_eos.transaction.shared import SharedTransaction
@@ -80,7 +80,7 @@ class BegunBatch:
     frame: DataFrame
     query: RunningQuery
     batches: BegunBatches
-    mark: Begun
+    mark: BatchMark
     attempt: Attempt | None = None
 
     def failed(self, error: BaseException) -> None:
@@ -148,7 +148,7 @@ class MicroBatchWriter:
         last, failed = begun.batches.last(begun.mark), begun.batches.failed(begun.mark)
         batch = replace(batch, uncalled_since=0 if last is None else last + 1, failed=failed)
         if failed and begun.mark.repeatable:
-            refusal = unfinished(batch)
+            refusal = unfinished(batch, ledger=False)
             raise IllegalTransactionState(f"{refusal.reason}. {refusal.meaning}", action=refusal.action)
         if batch_id and batch.uncalled_since != batch_id:
             batch = query.after_others(batch)
@@ -275,7 +275,8 @@ class MicroBatchWriter:
             if self._calls is None:
                 exactly_once = self._options.delivery_guarantee == "exactly-once"
                 cluster_id = self._connected().cluster_id() if exactly_once else ""
-                self._where = cluster_of(self._options, cluster_id)
+                # At-least-once, an address may be one of the same cluster.
+                self._where = cluster_of(self._options, cluster_id) if exactly_once else None
                 self._calls = calls_of(self._options, cluster_id)
             return self._calls
 

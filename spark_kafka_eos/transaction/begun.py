@@ -26,11 +26,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-Outcome = Literal["running", "failed", "unknown", "committed"]
+_Outcome = Literal["running", "failed", "unknown", "committed"]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Begun:
+class BatchMark:
     """A batch that was begun under a transactional.id on a cluster, each None if it is not known. `repeatable`: it may
     have several calls (at-least-once).
     """
@@ -39,10 +39,10 @@ class Begun:
     transactional_id: str | None
     repeatable: bool = False
     cluster: str | None = None
-    outcome: Outcome = "running"
-    earlier: tuple[Begun, ...] = field(default=(), repr=False)  # what its commit settles
+    outcome: _Outcome = "running"
+    earlier: tuple[BatchMark, ...] = field(default=(), repr=False)  # what its commit settles
 
-    def may_concern(self, other: Begun) -> bool:
+    def may_concern(self, other: BatchMark) -> bool:
         """Whether both may be written under one transactional.id to one cluster."""
         pairs = ((self.transactional_id, other.transactional_id), (self.cluster, other.cluster))
         return all(one is None or another is None or one == another for one, another in pairs)
@@ -53,11 +53,11 @@ class BegunBatches:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._begun: list[Begun] = []
+        self._begun: list[BatchMark] = []
 
-    def begin(self, batch_id: int, transactional_id: str | None, *, repeatable: bool = False) -> Begun:
+    def begin(self, batch_id: int, transactional_id: str | None, *, repeatable: bool = False) -> BatchMark:
         """Call it before anything can fail; `end` ends what it returns."""
-        begun = Begun(batch_id=batch_id, transactional_id=transactional_id, repeatable=repeatable)
+        begun = BatchMark(batch_id=batch_id, transactional_id=transactional_id, repeatable=repeatable)
         with self._lock:
             if not repeatable:  # what failed is repeated now
                 same = (each for each in self._begun if each.batch_id == batch_id and each.may_concern(begun))
@@ -65,7 +65,7 @@ class BegunBatches:
             self._begun.append(begun)
         return begun
 
-    def end(self, begun: Begun, outcome: Outcome) -> None:
+    def end(self, begun: BatchMark, outcome: _Outcome) -> None:
         """How it ended. A commit settles what the verdict on it knew of: see `failed`."""
         with self._lock:
             begun.outcome = outcome
@@ -75,22 +75,22 @@ class BegunBatches:
                 self._begun = [each for each in self._begun if self._counts(each)]
             begun.earlier = ()
 
-    def failed(self, begun: Begun) -> tuple[int, ...]:
+    def failed(self, begun: BatchMark) -> tuple[int, ...]:
         """The batches before this one that are known not to be committed: they failed, or are running."""
         with self._lock:
             open_ones = [each for each in self._before(begun) if each.outcome != "committed"]
             begun.earlier += tuple(each for each in open_ones if each not in begun.earlier)
             return tuple(sorted({each.batch_id for each in open_ones if each.outcome != "unknown"}))
 
-    def last(self, begun: Begun) -> int | None:
+    def last(self, begun: BatchMark) -> int | None:
         """The last batch before this one that was begun, whatever became of it; None if none was."""
         with self._lock:
             return max((each.batch_id for each in self._before(begun)), default=None)
 
-    def _before(self, begun: Begun) -> list[Begun]:
+    def _before(self, begun: BatchMark) -> list[BatchMark]:
         return [each for each in self._begun if each.batch_id < begun.batch_id and each.may_concern(begun)]
 
-    def _counts(self, begun: Begun) -> bool:
+    def _counts(self, begun: BatchMark) -> bool:
         """Whether it is still needed: of those that are settled, the last two of their kind, for `last`."""
         if begun.outcome != "committed":
             return True

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from spark_kafka_eos.ledger.ends import CommittedOffsets
+from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, digest, source_mark
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import (
@@ -342,6 +342,18 @@ def test_only_so_many_ranges_are_kept_and_the_lowest_are_forgotten_first() -> No
 GAP = {O0: 30}
 
 
+@pytest.mark.parametrize("last", [None, entry(6), entry(4)])
+def test_a_batch_after_one_that_this_run_began_and_did_not_commit_is_refused_and_names_it(last) -> None:
+    following = replace(batch(7), failed=(5,), run_id="r", ran_since=0, uncalled_since=6)
+    found = last and replace(last, run_id="r")
+    assert "batch 5 began and did not end in a commit" in refused(decide(found, following, START, calls=True))
+    assert "batches 1, 5 began" in refused(decide(found, replace(following, failed=(1, 5)), START, calls=True))
+
+
+def test_a_batch_that_is_committed_is_skipped_whatever_this_run_did_not_commit_before() -> None:
+    assert isinstance(decide(entry(7), replace(batch(7), failed=(5,)), END), Skip)
+
+
 @pytest.mark.parametrize(
     ("more", "verdict"),
     [
@@ -475,6 +487,39 @@ def test_a_topic_that_was_created_again_is_noticed_by_its_id(topic_id: UUID, ver
     assert isinstance(result, verdict)
     if verdict is Refuse:
         assert "topic orders was created again" in refused(result)
+
+
+# What is missing is not what is the same
+
+
+@pytest.mark.parametrize("number", [8, 10], ids=["the next one", "a later one"])
+def test_a_batch_without_a_partition_that_is_committed_is_not_known_to_start_where_the_ledger_ended(number) -> None:
+    """The batches in between may have read it, and a query that finds it again would read it from its beginning."""
+    lacks = replace(ranged(number, {O0: 30}, {O0: 40}), stateful=False)
+    assert isinstance(decide(told(7, {O0: 30, O1: 5}), lacks, own="here"), Refuse)
+    ended = CommittedEnd.of(told(7, {O0: 30, O1: 5}), lacks, (), "here", None)
+    assert ended.between() is None, "markers alone are not looked for"
+
+
+def test_a_next_batch_whose_start_is_not_known_is_refused() -> None:
+    unknown = replace(ranged(8, {}, {O0: 40}), sources=(SourceRange(start=None, end={O0: 40}),))
+    assert "it is unknown where source 1 starts" in refused(decide(told(7, {O0: 30}), unknown, own="here"))
+
+
+def test_a_next_batch_with_other_sources_is_written_only_if_all_that_is_committed_goes_on() -> None:
+    def with_sources(*starts: dict[TopicPartition, int] | None) -> MicroBatch:
+        sources = tuple(None if start is None else SourceRange(start=start, end=END) for start in starts)
+        return replace(batch(8), sources=sources)
+
+    last = told(7, {O0: 30})
+    assert isinstance(decide(last, with_sources({O0: 30}, {P0: 5}), own="here"), Write), "a source was added"
+    for starts in [({O0: 29}, {P0: 5}), ({P0: 5}, {P0: 5}), ({P0: 5}, None), (None,)]:
+        assert isinstance(decide(last, with_sources(*starts), own="here"), Refuse), starts
+
+
+def test_the_word_that_skips_what_is_committed_says_nothing_of_a_batch_that_reads_no_partition() -> None:
+    nothing = ranged(5, {O0: 10}, {})
+    assert isinstance(decide(told(7, {O0: 30}), nothing, own="here", resolve="skip-to:ours.7.then"), Refuse)
 
 
 # An old checkpoint of a query with state

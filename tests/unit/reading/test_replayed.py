@@ -142,7 +142,7 @@ IDENTITY = SinkIdentity(transactional_id="copy", ledger_topic="kafka-eos-ledger"
 
 
 @pytest.mark.parametrize("start", ["committed", "committed-or-earliest", "committed-or-latest", "earliest", "latest"])
-def test_the_first_end_names_the_sink_that_the_source_is_told_of_and_no_later_one_does(open_positions, ledger, start):
+def test_the_first_end_names_the_sink_that_the_source_names_and_no_later_one_does(open_positions, ledger, start):
     ledger(of({T0: 20}, {T0: 25}))
     brokers = Brokers(t=[(0, 100)])
     source = open_positions(brokers, startingOffsets=start, **SINK)

@@ -6,7 +6,7 @@ import pytest
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import Origin, SinkIdentity, SourceRange, TopicPartition, with_origin, with_sinks
-from spark_kafka_eos.spark.checkpoint import micro_batch, next_batch
+from spark_kafka_eos.spark.checkpoint import micro_batch, next_batch, starts_where_the_query_began
 
 PLANNED_AT = 1795267731042
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -308,3 +308,21 @@ def test_a_source_that_is_not_kafka_stays_unknown_in_the_next_batch(tmp_path):
 
 def test_a_checkpoint_in_which_nothing_is_planned_has_no_next_batch(tmp_path):
     assert next_batch(LocalFiles(tmp_path / "new")) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "began"),
+    [
+        ([RECORDED], ['{"t":{"0":2}}'], True),
+        ([RECORDED], ['{"t":{"0":3}}'], False),
+        ([RECORDED, RECORDED], ['{"t":{"0":2}}', '{"t":{"0":2}}'], True),
+        ([RECORDED, RECORDED], ['{"t":{"0":2}}', '{"t":{"0":9}}'], False),
+        ([RECORDED, '{"logOffset":0}'], ['{"t":{"0":2}}', '{"logOffset":7}'], False),
+        ([RECORDED], ['{"t":{"0":2}}', '{"logOffset":7}'], False),
+        (['{"t":{"0":2}}'], ['{"t":{"0":2}}'], False),
+    ],
+    ids=["nothing read", "read", "both read nothing", "one has read", "a file source", "one more", "no start recorded"],
+)
+def test_it_is_known_that_a_query_has_read_nothing_only_if_each_source_is_where_it_began(first, later, began):
+    read = checkpoint(b0=first, b1=later, b2=later)
+    assert starts_where_the_query_began(read, micro_batch(read, 2)) is began

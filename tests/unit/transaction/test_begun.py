@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.transaction.begun import Begun, BegunBatches, begun_batches
+from spark_kafka_eos.transaction.begun import BatchMark, BegunBatches, begun_batches
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def batches() -> BegunBatches:
     return BegunBatches()
 
 
-def ended(batches: BegunBatches, batch_id: int, outcome, *, cluster: str | None = "c", **given) -> Begun:
+def ended(batches: BegunBatches, batch_id: int, outcome, *, cluster: str | None = "c", **given) -> BatchMark:
     begun = batches.begin(batch_id, given.pop("name", "t"), **given)
     begun.cluster = cluster
     batches.failed(begun)
