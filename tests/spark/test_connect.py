@@ -82,6 +82,10 @@ def test_values_of_a_schema_registry_come_and_go(errors: dict[str, str | None]) 
     assert errors["schemas"] is None
 
 
+def test_a_listener_of_the_client_knows_the_rows_and_not_what_only_tasks_know(errors: dict[str, str | None]) -> None:
+    assert errors["listener"] is None
+
+
 def test_the_report_of_a_commit_is_on_the_server_and_the_client_says_so(errors: dict[str, str | None]) -> None:
     assert "Spark Connect runs a copy of this writer on the server" in str(errors["last_commit"])
     assert errors["inside"] is None

@@ -6,10 +6,12 @@ calls the writer twice in a batch, `constant` always with the same batch id; `co
 query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example.
 `last_commit` is what the client's writer says of its batches, and `inside` what the server's says, which the function
 that it runs checks. `aside` makes dead letters of the even numbers. `schemas` is about values of a schema registry.
+`listener` is what a `ProgressListener` of the client knows of a query.
 """
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_kafka_eos import TransactionalWriter, arrow_stream, aside, from_confluent, to_confluent
+from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream, aside, from_confluent, to_confluent
 from spark_kafka_eos.testing.registry import schema_registry
 from tests.pages import readmes_example
 
@@ -105,7 +107,23 @@ servers = {"kafka.bootstrap.servers": bootstrap}
 copy = TransactionalWriter(
     servers | {"kafka.transactional.id": copied, "topic": copied, "checkpointLocation": f"{folder}/arrow"}
 )
-finish("arrow", arrow_stream(spark, servers | {"subscribe": orders, "startingOffsets": "earliest"}, copy, value_only))
+reading = servers | {"subscribe": orders, "startingOffsets": "earliest"}
+finish("arrow", arrow_stream(spark, reading, copy, value_only))
+
+listener = ProgressListener(reading)
+spark.streams.addListener(listener)
+watched = spark.readStream.format("kafka-eos").options(**reading).load().writeStream.format("noop")
+listened = watched.option("checkpointLocation", f"{folder}/listened").trigger(availableNow=True).start()
+listened.awaitTermination()
+deadline = time.monotonic() + 60
+while listener.last(listened.id) is None and time.monotonic() < deadline:  # Spark calls its listeners a moment later
+    time.sleep(0.1)
+heard = listener.last(listened.id)
+figures = [] if heard is None else [(one.rows, one.bytes_read, one.rows_aborted) for one in heard.sources]
+errors["listener"] = None if figures == [(30, None, None)] else str(figures)
+spark.streams.removeListener(listener)
+listener.close()
+
 counts = files.selectExpr("n % 2 as odd").groupBy("odd").count().selectExpr("concat('-', count) as value")
 run("counts", counts, writer("counts"))
 for left in ("1", ".1.crc"):
