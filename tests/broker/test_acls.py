@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.cli.main import app
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import digest
@@ -33,6 +35,7 @@ from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER, reads
+from tests.letters import headers_of
 from tests.principals import add_user
 from tests.producing import produce
 from tests.reading import await_stable
@@ -263,3 +266,20 @@ def test_the_exporter_needs_the_rights_that_the_page_names(kafka, connection, ou
     assert exit_code == 0, errors
     assert "kafka_eos_cluster_up 1.0" in shown
     assert of_the_query(shown) == of_the_query(everything) != set()
+
+
+def test_a_replay_needs_the_rights_that_the_page_names(kafka, output, ask):
+    dead = kafka.create_topic(f"letters-{next(numbers)}", 1)
+    letter = DeadLetter(cause=Cause.UNDECODABLE, topic=output, partition=1, offset=7, query_id="q")
+    produce(kafka.bootstrap, dead, [b"bad"], headers=headers_of(letter))
+    rights = [Right("Read", "topic", dead), Right("Write", "topic", OUTPUT)]
+    rights += [Right("Write", "transactional id", f"{dead}.replay*"), Right("Read", "group", f"{dead}.replay*")]
+    rights += [Right("Read", "topic", LEDGER_TOPIC), Right("Write", "topic", LEDGER_TOPIC)]
+    words = ["dead-letters", "replay", dead, "--yes", "--destination", output]
+    exit_code, _, errors = ask([right for right in rights if right.resource != "group"], *words)
+    assert exit_code == 3 and f"group {dead}.replay.undecodable.0: GROUP_AUTHORIZATION_FAILED" in errors, errors
+    assert written(kafka, output) == []
+    exit_code, shown, errors = ask(rights, *words)
+    assert exit_code == 0, shown + errors
+    await_stable(kafka.bootstrap, output, behind=(0, 0))
+    assert written(kafka, output) == [b"bad"]
