@@ -1,6 +1,6 @@
 """The cases of the test suites of Spark's own Kafka connector, on both connectors; the run ends with a table of them.
 
-Cases and harness are in `peer/`. Some run each time, all of them with `make test-slow PART=peer`.
+Cases and harness are in `peer/`. Twenty run each time, all of them with `make test-slow PART=peer`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from functools import partial
 
 import pytest
 
-from tests.spark.peer import batch_reads, refusals
+from tests.spark.peer import batch_reads, clients, frames, losses, offsets, refusals, starts, streams, writes
 from tests.spark.peer.case import CASES, Case, differs, outcome, shown
 from tests.spark.peer.connector import BUILT_IN, OURS, Connector
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-MODULES = (batch_reads, refusals)  # each adds its cases
+MODULES = (batch_reads, clients, frames, losses, offsets, refusals, starts, streams, writes)  # each adds its cases
 TABLE = "what the suites of Spark's own Kafka connector demand, on both connectors"
 
 

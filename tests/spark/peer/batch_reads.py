@@ -14,7 +14,7 @@ from tests.reading import await_stable
 from tests.spark.peer.case import Documented, Refusal, case
 from tests.spark.peer.connector import Connector, numbers, values
 
-SUITE, OFFSETS = "KafkaRelationSuite", "KafkaOffsetReaderSuite"
+SUITE, OFFSETS, OWN = "KafkaRelationSuite", "KafkaOffsetReaderSuite", "of this project"
 FIRST = 1_700_000_000_000
 SECOND, THIRD, LAST = FIRST + 1_000, FIRST + 2_000, FIRST + 3_000
 NEVER = (1 << 63) - 1
@@ -129,14 +129,21 @@ def without_the_option_there_is_no_column_of_headers(connector: Connector) -> ob
 # -- bounds by time
 
 
-def by_time(sentence: str, demand: object, of: Callable[[str], dict[str, Any]], *options: str, **more: Any) -> None:
+def by_time(
+    sentence: str,
+    demand: object,
+    of: Callable[[str], dict[str, Any]],
+    *options: str,
+    in_every_run: bool = False,
+    here: object = ...,
+) -> None:
     """Adds the case of a read of `three_times` with the options that `of` gives for its topic."""
 
     def run(connector: Connector) -> object:
         topic = three_times(connector)
         return numbers(connector.read(topic, **of(topic)))
 
-    case(SUITE, demand, *options, sentence=sentence, **more)(run)
+    case(SUITE, demand, *options, here=here, sentence=sentence, in_every_run=in_every_run)(run)
 
 
 STARTS, ENDS = "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"
@@ -388,3 +395,62 @@ def times_of(count: int) -> None:
 
 times_of(2)
 times_of(4)
+
+
+@case(
+    SUITE,
+    Refusal("start offset 1 is greater than the end offset 0"),
+    "startingOffsets",
+    "endingOffsets",
+    here=Refusal("start after its end"),
+)
+def a_start_after_its_end_is_refused(connector: Connector) -> object:
+    topic = three_partitions(connector)
+    bounds = {"startingOffsets": everywhere(topic, 1, 1, 1), "endingOffsets": everywhere(topic, 0, 0, 0)}
+    return numbers(connector.read(topic, **bounds))
+
+
+@case(
+    SUITE,
+    Refusal("start offset 3 is greater than the resolved end offset 1"),
+    "startingOffsets",
+    ENDS,
+    here=Refusal("start after its end"),
+)
+def a_start_after_an_end_by_time_is_refused(connector: Connector) -> object:
+    topic = connector.topic([], [], [])
+    for partition in range(3):
+        connector.send(topic, [b"0"], partition=partition, timestamp=FIRST)
+        connector.send(topic, [b"0"], partition=partition, timestamp=SECOND)
+    bounds = {"startingOffsets": everywhere(topic, 3, 3, 3), ENDS: everywhere(topic, *[SECOND] * 3)}
+    return numbers(connector.read(topic, **bounds))
+
+
+@case(SUITE, Refusal("greater than"), "startingOffsets", here=Refusal("start after its end"))
+def a_start_after_the_latest_offset_is_refused(connector: Connector) -> object:
+    topic = connector.topic([], [], [])
+    return numbers(connector.read(topic, startingOffsets=everywhere(topic, 1, 1, 1)))
+
+
+@case(SUITE, Refusal("greater than"), "startingTimestamp", "endingTimestamp", here=Refusal("start after its end"))
+def a_time_of_the_start_after_that_of_the_end_is_refused(connector: Connector) -> object:
+    topic = three_times(connector)
+    return numbers(connector.read(topic, startingTimestamp=f"{THIRD}", endingTimestamp=f"{SECOND}"))
+
+
+# -- bounds by time and transactions
+
+
+@case(
+    OWN,
+    [],
+    "endingTimestamp",
+    here=[1, 2, 3],
+    documented=Documented("Options", "which may be [a transaction's marker or an aborted record]"),
+)
+def the_records_of_a_past_transaction_are_read_up_to_a_time_after_them(connector: Connector) -> object:
+    topic = connector.topic([])
+    transact(connector.kafka.bootstrap, topic, [b"0"], "abort")
+    connector.send(topic, values(1, 4), timestamp=FIRST)
+    bounds = {"endingTimestamp": f"{SECOND}", "kafka.isolation.level": "read_committed"}
+    return numbers(connector.read(topic, **bounds))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.spark.peer.case import Documented, Refusal, case
 from tests.spark.peer.connector import Connector, numbers
 
@@ -13,7 +11,7 @@ NO_BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
 
 def refused(
-    sentence: str, kind: str, theirs: str, ours: str, given: dict[str, str], *options: str, **more: Any
+    sentence: str, kind: str, theirs: str, ours: str, given: dict[str, str], *options: str, in_every_run: bool = False
 ) -> None:
     """Adds the case of a batch read or a stream that is refused with `given`, without a broker."""
 
@@ -23,7 +21,7 @@ def refused(
         frame = connector.spark.readStream.format(connector.form).options(**NO_BROKER | given).load()
         return connector.query(frame).start().all()
 
-    case(kind, Refusal(theirs), *options, here=Refusal(ours), sentence=sentence, **more)(run)
+    case(kind, Refusal(theirs), *options, here=Refusal(ours), sentence=sentence, in_every_run=in_every_run)(run)
 
 
 T = {"subscribe": "t"}
