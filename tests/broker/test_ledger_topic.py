@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
@@ -12,15 +13,17 @@ from confluent_kafka.admin import AdminClient
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, LedgerRefused
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
+from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import topics
-from spark_kafka_eos.protocol.facts import TopicFacts
+from spark_kafka_eos.protocol.facts import TopicFacts, TransactionFacts
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import Positions
@@ -216,6 +219,30 @@ def test_others_wait_until_it_is_known_what_becomes_of_the_last_record(either_ka
             last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
         coordinator.end(identity, commit=False)
         assert last_batch(cluster, options) == 0
+
+
+def test_a_source_waits_until_kafka_has_aborted_what_a_dead_driver_left_between_its_record_and_endtxn(
+    either_kafka, cluster, sink, name
+):
+    source = either_kafka.create_topic(f"{name}-in-{either_kafka.version}", 2)
+    for partition in (0, 1):
+        produce(either_kafka.bootstrap, source, [b"x"] * 60, partition=partition)
+    copy = Copy(either_kafka.bootstrap, cluster, source, sink().topic, query="dead")
+    copy.run(0, 0, 50)
+    coordinator = TransactionCoordinator(cluster, copy.options.transactional_id, 1_000)
+    identity = coordinator.init_producer_id()
+    last = last_entry(cluster, LEDGER_TOPIC, copy.options.transactional_id)
+    assert isinstance(last, LedgerEntry)
+    record = encode_record(replace(last, batch_id=1, serial=last.serial + 1))
+    kept = LedgerTopic(cluster, LEDGER_TOPIC, copy.options.transactional_id)
+    kept.append(coordinator, identity, record, timestamp_ms=int(time.time() * 1000))
+    given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "subscribe": source, "startingOffsets": "committed"}
+    options = source_options(given | {"sink.kafka.transactional.id": copy.options.transactional_id})
+    with Positions(options) as positions:
+        assert positions.starting() == {TopicPartition(source, 0): 50, TopicPartition(source, 1): 50}
+    facts = describe.transaction(cluster, copy.options.transactional_id, now_ms=0)
+    assert isinstance(facts, TransactionFacts)
+    assert facts.state in ("PrepareAbort", "CompleteAbort"), "by its coordinator, after the timeout"
 
 
 def test_the_last_record_is_found_after_compaction_too(either_kafka, sink):

@@ -17,7 +17,7 @@ from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.appending.staging_space import Space
-from spark_kafka_eos.errors import InvalidRow, LedgerRefused, OutputLost, StagingFull, StagingLost
+from spark_kafka_eos.errors import InvalidRow, KafkaEosError, LedgerRefused, OutputLost, StagingFull, StagingLost
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
@@ -126,6 +126,16 @@ def test_a_dead_letter_that_its_topic_does_not_take_fails_the_batch(new_topic, w
     assert consumed(topic) == consumed(dead) == []
 
 
+def test_what_only_the_broker_finds_out_of_a_record_makes_it_no_dead_letter_but_fails_the_batch(
+    new_topic, write, consumed
+):
+    topic, dead = new_topic(config={"message.timestamp.before.max.ms": 60_000}), new_topic()
+    with pytest.raises(InvalidRow, match=f"INVALID_TIMESTAMP.*{topic}-0.*message.timestamp.before.max.ms") as raised:
+        write({"value": [b"now", b"old"], "timestamp": [None, 1]}, topic=topic, deadLetterTopic=dead)
+    assert raised.value.committed == "nothing"
+    assert consumed(topic) == consumed(dead) == []
+
+
 def test_a_row_that_changed_on_disk_fails_the_batch_and_nothing_of_it_is_visible(new_topic, write, consumed):
     """Otherwise it would get a new CRC, and be committed like valid data."""
 
@@ -174,6 +184,23 @@ def test_a_batch_for_which_the_disk_has_no_room_is_invisible_and_written_once_wh
 
 def two_topics(first, second):
     return {"value": [b"1", b"2"] * 50, "topic": [first, second] * 50}
+
+
+def test_a_topic_that_is_deleted_for_good_before_the_commit_stops_the_batch_and_nothing_is_committed(
+    either_kafka, new_topic, write, consumed, monkeypatch
+):
+    first, second = new_topic(), new_topic()
+
+    def failpoint(name, _=None):
+        if name == "all appended":
+            monkeypatch.undo()
+            either_kafka.delete_topic(first)
+
+    monkeypatch.setattr(shared, "failpoint", failpoint)
+    with pytest.raises(KafkaEosError, match=first) as stopped:
+        write(two_topics(first, second), attempts=2, outputTopics=f"{first},{second}")
+    assert stopped.value.committed == "nothing"
+    assert consumed(second) == []
 
 
 def test_a_topic_that_is_created_again_before_the_offsets_are_added_gets_the_whole_batch(

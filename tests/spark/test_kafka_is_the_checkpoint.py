@@ -4,12 +4,14 @@ repeated, and what could lose or repeat one is refused."""
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from pyspark.errors import StreamingQueryException
@@ -51,16 +53,25 @@ class Query:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_partitions([NewPartitions(source, self.partitions[source])])[source].result(30)
 
+    def reader(self, topics: str, **more: str) -> DataFrame:
+        """`topics`, from where the last committed transaction ended."""
+        options = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": topics,
+            "startingOffsets": "committed-or-earliest",
+            "sink.kafka.transactional.id": self.target,
+        }
+        return self.spark.readStream.format("kafka-eos").options(**options | more).load().select("key", "value")
+
     def records(self, at_most: int | None = None) -> DataFrame:
-        """All sources, from where the last committed transaction ended."""
-        reader = self.spark.readStream.format("kafka-eos").options(
-            **{"kafka.bootstrap.servers": self.bootstrap, "startingOffsets": "committed-or-earliest"},
-            **{"sink.kafka.transactional.id": self.target},
-        )
-        if at_most is not None:
-            reader = reader.option("maxOffsetsPerTrigger", at_most)
-        frames = [reader.option("subscribe", source).load().select("key", "value") for source in self.partitions]
-        return functools.reduce(DataFrame.union, frames)
+        """All sources, each with a reader of its own."""
+        limit = {} if at_most is None else {"maxOffsetsPerTrigger": str(at_most)}
+        return functools.reduce(DataFrame.union, (self.reader(source, **limit) for source in self.partitions))
+
+    def copy(self, records: DataFrame, disk: str, **more: str) -> None:
+        """`records` by the sink, until nothing is left to read."""
+        stream = records.writeStream.trigger(availableNow=True).format("kafka-eos").options(**self.sink, **more)
+        stream.option("checkpointLocation", str(self.folder / disk)).start().awaitTermination()
 
     def start(
         self, disk: str, function: Callable[[DataFrame, int], None] | None = None, at_most: int | None = None
@@ -101,6 +112,112 @@ def test_a_query_whose_disk_is_new_at_each_start_writes_every_record_once(query:
     query.run("second", at_most=7)  # with other batches, and a partition that is new
     query.run("third")  # nothing is left to read
     assert query.written() == query.produced
+
+
+def test_foreach_batch_whose_disk_is_new_at_each_start_writes_every_record_once(query: Query) -> None:
+    for disk in ("first", "second", "third"):
+        query.produce(10)
+        query.start(disk, TransactionalWriter(query.sink), at_most=7).awaitTermination()
+        assert query.written() == query.produced
+
+
+def test_a_source_that_looks_in_another_ledger_topic_is_refused_at_the_first_start(query: Query) -> None:
+    query.produce(5)
+    (source,) = query.partitions
+    with pytest.raises(StreamingQueryException, match=r"`sink\.ledgerTopic`"):
+        query.copy(query.reader(source, **{"sink.ledgerTopic": "kafka-eos-elsewhere"}), "first")
+    assert query.written() == Counter()
+    query.run("second")
+    assert query.written() == query.produced
+
+
+def test_a_topic_that_is_added_is_refused_until_the_operator_names_the_query(
+    query: Query, topic: Callable[..., str]
+) -> None:
+    query.produce(5)
+    query.run("first")
+    (one,), other = query.partitions, topic("disk-added", 2)
+    query.partitions[other] = 2
+    query.produce(5)
+    with pytest.raises(StreamingQueryException, match=f"topic {other}") as refused:
+        query.copy(query.reader(f"{one},{other}"), "second")
+    assert must_not_restart(refused.value), refused.value
+    (lost,) = set(re.findall(r"takeOverQuery=([0-9a-f-]{36})", str(refused.value)))
+    for disk in ("third", "fourth"):  # the option may stay
+        query.copy(query.reader(f"{one},{other}"), disk, takeOverQuery=lost)
+        assert query.written() == query.produced
+        query.produce(5)
+
+
+def test_records_that_were_deleted_before_they_were_read_are_data_loss(query: Query) -> None:
+    query.produce(10)
+    query.run("first")
+    query.produce(10)
+    (source,) = query.partitions
+    admin = AdminClient({"bootstrap.servers": query.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(source, 1, 15)]).values():
+        deleted.result(30)
+    before = query.written()
+    with pytest.raises(StreamingQueryException, match=f"DataLoss.*{source}-1 from 10 to 15"):
+        query.run("second")
+    assert query.written() == before
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_topic_that_was_created_again_is_data_loss_and_without_that_refused(
+    query: Query, kafka: EmbeddedKafka, count: int
+) -> None:
+    """Its new records end before, and after, those that were committed."""
+    query.produce(10)
+    query.run("first")
+    before = query.written()
+    (source,) = query.partitions
+    kafka.delete_topic(source)
+    kafka.create_topic(source, 2)
+    query.produce(count)
+    with pytest.raises(StreamingQueryException, match="DataLoss"):
+        query.run("second")
+    with pytest.raises(StreamingQueryException, match="LedgerRefused") as refused:
+        query.copy(query.reader(source, failOnDataLoss="false"), "third")
+    assert must_not_restart(refused.value), refused.value
+    assert query.written() == before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "not Kafka",
+        *(pytest.param(other, marks=pytest.mark.slow) for other in ("at its beginning", "the same partitions")),
+    ],
+)
+def test_with_another_source_that_is_not_set_up_in_this_way_the_second_start_is_refused(
+    query: Query, topic: Callable[..., str], other: str
+) -> None:
+    query.produce(10)
+    (source,) = query.partitions
+    second = topic("disk-second", 2)
+    produce(query.bootstrap, second, [b"of the second"] * 10)
+
+    def records(limit: str) -> DataFrame:
+        own = query.reader(source)
+        if other == "not Kafka":
+            rate = query.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10).load()
+            return own.union(rate.selectExpr("cast(null as binary)", "cast(cast(value as string) as binary)"))
+        if other == "the same partitions":
+            return own.union(query.reader(source, maxOffsetsPerTrigger=limit))
+        return own.union(query.reader(second, startingOffsets="earliest"))
+
+    def run(disk: str, *, once: bool = False) -> None:
+        stream = records("3").writeStream.format("kafka-eos").options(**query.sink)
+        stream = stream.trigger(once=True) if once else stream.trigger(availableNow=True)
+        stream.option("checkpointLocation", str(query.folder / disk)).start().awaitTermination()
+
+    run("first", once=other != "at its beginning")
+    before = query.written()
+    query.produce(5)
+    with pytest.raises(StreamingQueryException, match="LedgerRefused|ConfigurationError"):
+        run("second")
+    assert query.written() == before
 
 
 def test_a_disk_that_was_left_behind_is_refused_and_todays_continues(query: Query) -> None:
@@ -231,14 +348,17 @@ def test_a_source_that_names_another_sink_is_refused_at_the_first_start_and_noth
     )
 
 
-def test_a_start_at_a_group_that_another_sink_commits_to_is_refused_until_the_operator_says_that_it_goes_on_there(
-    query: Query, topic: Callable[..., str]
+@pytest.mark.parametrize("named_by", ["group", "id"])
+def test_a_start_where_another_sink_ended_is_refused_until_the_operator_says_that_it_goes_on_there(
+    query: Query, named_by: str
 ) -> None:
     """As where the id was changed: the output has what was committed under the old one."""
     query.produce(5)
     query.run("old")
     query.produce(5)
-    group = {"sink.kafka.transactional.id": None, "kafka.group.id": query.target, "startingOffsets": "committed"}
+    group: dict[str, str | None] = {}  # the source goes on with the old id
+    if named_by == "group":
+        group = {"sink.kafka.transactional.id": None, "kafka.group.id": query.target, "startingOffsets": "committed"}
     renamed = f"{query.target}-renamed"
     with pytest.raises(StreamingQueryException, match=f"resolve='take-ledger:{query.target}'"):
         start_under(query, renamed, "new", "sink", to=query.target, reading=group).awaitTermination()

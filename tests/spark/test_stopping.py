@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
+from spark_kafka_eos.transaction import shared
 from tests.held import reached, release
 from tests.pages import ROOT
 from tests.producing import produce
@@ -104,6 +106,35 @@ def test_stop_in_the_middle_of_a_batch_ends_foreach_batch_cleanly(slow, options,
 
     written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.value() or b"") for message in written) == list(range(ROWS))
+
+
+def test_stop_while_a_batch_is_committed_completes_it_and_the_next_start_does_not_write_it_again(
+    slow, options, uncaught, tmp_path, monkeypatch
+):
+    committing, go_on = threading.Event(), threading.Event()
+
+    def failpoint(name: str, _batch_id: int | None = None) -> None:
+        if name == "offsets committed":
+            committing.set()
+            assert go_on.wait(120)
+
+    monkeypatch.setattr(shared, "failpoint", failpoint)
+    (tmp_path / "go").touch()
+    stream = slow.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    stream = stream.foreachBatch(TransactionalWriter(options))
+    query = stream.start()
+    assert committing.wait(120), query.exception()
+    stopping = threading.Thread(target=query.stop)
+    stopping.start()
+    stopping.join(2)
+    assert stopping.is_alive(), "it waits for the batch"
+    go_on.set()
+    stopping.join(120)
+    assert (query.isActive, query.exception(), uncaught) == (False, None, [])
+    for _ in range(2):
+        written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
+        assert sorted(int(message.value() or b"") for message in written) == list(range(ROWS))
+        stream.trigger(availableNow=True).start().awaitTermination()
 
 
 JOB = ROOT / "jobs" / "copy_topic.py"

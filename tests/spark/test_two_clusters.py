@@ -134,6 +134,19 @@ def test_between_clusters_nothing_is_set_and_every_record_is_written_once(query,
         assert group_offsets(query.b.bootstrap, query.id, query.source) == {}
 
 
+@pytest.mark.parametrize("query", ["sink"], indirect=True)
+def test_a_source_that_looks_for_the_ledger_on_its_own_cluster_is_refused_and_its_group_there_follows(query):
+    query.produce(50)
+    named = {"startingOffsets": "committed-or-earliest", "sink.kafka.transactional.id": query.id}
+    with pytest.raises(StreamingQueryException, match="`sink.kafka.bootstrap.servers`"):
+        query.run(**named)
+    assert query.output() == Counter()
+    query.lose_checkpoint()
+    query.run(**named | query.told, commitOffsets="true", **{"kafka.group.id": query.id})
+    assert query.output() == query.all_once()
+    assert group_offsets(query.a.bootstrap, query.id, query.source) == dict.fromkeys(range(PARTITIONS), 50)
+
+
 @pytest.mark.parametrize(("query", "same_name"), [("sink", 7), ("foreachBatch", None)], indirect=["query"])
 def test_a_built_in_source_on_another_cluster_is_refused_until_source_clusters_names_it(query, same_name):
     if same_name is not None:

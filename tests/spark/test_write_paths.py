@@ -26,6 +26,7 @@ from spark_kafka_eos.appending.staging import INLINE_BYTES
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.spark.shuffled import slot_of
 from spark_kafka_eos.spark.writer import TransactionalWriter
@@ -345,9 +346,11 @@ def test_batches_without_transactions_keep_their_producer_id(pipe: Pipe) -> None
     ((host, port),) = [address.split(":") for address in pipe.kafka.bootstrap.split(",")]
     with Cluster(ClientOptions(bootstrap_servers=((host, int(port)),))) as cluster:
         remembered = producers(cluster, [TopicPartition(pipe.out, number) for number in range(3)])
+        ends = latest(cluster, list(remembered), isolation_level="read_uncommitted")
     states = [state for each in remembered.values() for state in each]
     assert len({state.producer_id for state in states}) == 1
     assert max(state.epoch for state in states) >= 5
+    assert sum(ends.values()) == 60, "without a transaction's markers"
 
 
 # -- the differences from the built-in sink, on docs/migrating.md

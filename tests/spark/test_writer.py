@@ -204,6 +204,12 @@ def test_a_batch_without_rows_is_committed_too(options, numbers, tmp_path, mode)
     run(numbers(0, 10).where("value > 100"), writer, tmp_path / "checkpoint")
     assert writer.last_commit is not None
     assert (writer.last_commit.outcome, writer.last_commit.records) == ("committed", 0)
+    run(
+        numbers(200, 210).where("value > 100"),
+        TransactionalWriter(options | {"appendMode": mode}),
+        tmp_path / "checkpoint",
+    )
+    assert written(options) == list(range(200, 210)), "the ledger goes on"
 
 
 def test_another_query_under_the_same_transactional_id_is_refused(options, numbers, tmp_path):
