@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ISOLATION_LEVELS: Mapping[IsolationLevel, int] = {"read_uncommitted": 0, "read_committed": 1}
 
-_EARLIEST, _LATEST = -2, -1
+_EARLIEST, _LATEST, _MAX_TIMESTAMP = -2, -1, -3
 
 
 def earliest(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -49,19 +49,26 @@ def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[Topi
 def at_times(
     cluster: Cluster, milliseconds: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_committed"
 ) -> dict[TopicPartition, int | None]:
-    """The first offset whose timestamp is at or after the given one (ms since 1970); None if there is none.
+    """The first offset whose timestamp is at or after the given one (ms since 1970); None if the brokers name none.
 
-    It may be that of a marker of a transaction, or of an aborted record, with either isolation level: `reading.by_time`
-    has what a reader sees.
+    It may be that of a marker of a transaction, or of an aborted record, with either isolation level, and None although
+    there is one: `reading.by_time` has what a reader sees.
     """
     offsets = _list(cluster, milliseconds, isolation_level)
-    return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
+    return {tp: answer.offset if answer.offset >= 0 else None for tp, answer in offsets.items()}
+
+
+def max_timestamps(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The largest timestamp (ms since 1970) of each partition's records and markers, -1 if there is none (KIP-734)."""
+    answers = _list(cluster, dict.fromkeys(partitions, _MAX_TIMESTAMP), "read_uncommitted")
+    return {tp: int(answer.timestamp) for tp, answer in answers.items()}
 
 
 def _bounds(
     cluster: Cluster, partitions: Iterable[TopicPartition], which: int, isolation_level: IsolationLevel
 ) -> dict[TopicPartition, int]:
-    offsets = _list(cluster, dict.fromkeys(partitions, which), isolation_level)
+    answers = _list(cluster, dict.fromkeys(partitions, which), isolation_level)
+    offsets = {tp: int(answer.offset) for tp, answer in answers.items()}
     if unknown := sorted(tp for tp, offset in offsets.items() if offset < 0):
         # An offset of -1 is "none" only for a time. Taken for a position, it would be one before all records.
         raise BrokerUnreachable(
@@ -74,14 +81,13 @@ def _bounds(
 
 def _list(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation_level: IsolationLevel
-) -> dict[TopicPartition, int]:
-    """Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable."""
+) -> dict[TopicPartition, Any]:
+    """The answers. Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable."""
 
     def request(members: Mapping[str, list[TopicPartition]]) -> Any:
         return _request(cluster, members, wanted, isolation_level)
 
-    answers = ask_leaders(cluster, "ListOffsets", wanted, request)
-    return {tp: int(answer.offset) for tp, answer in answers.items()}
+    return ask_leaders(cluster, "ListOffsets", wanted, request)
 
 
 def _request(

@@ -6,6 +6,9 @@ Not obvious:
   event times of last year, it names the first marker, before most of what was asked for.
 - No record before the named one has such a timestamp. So the named record is the position if it is visible, which its
   record batch shows. Otherwise the log is read from there to the first visible record that has one.
+- Brokers name nothing, although there is such a record, if the first segment with such a timestamp has it only below
+  the log's start: they look at no other segment (4.4.0, after DeleteRecords). So "none" counts only if the largest
+  timestamp of the partition is older, or if what is named is not stable yet.
 - That is at most one pass over what lies between. Where records are written about when they happen, it is a few record
   batches. Only batches whose header has such a timestamp are decoded.
 - A stream asks before every micro-batch until there is such a record, so an object remembers how far it has looked.
@@ -70,12 +73,24 @@ class OffsetsByTime:
     def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         named = offsets.at_times(self._cluster, times, isolation_level=self._isolation_level)
         at = {tp: offset for tp, offset in named.items() if offset is not None}
-        further = {tp: looked for tp, offset in at.items() if (looked := self._looked.get((tp, times[tp]), 0)) > offset}
+        start = at | self._hidden({tp: times[tp] for tp in named.keys() - at.keys()})
+        further = {
+            tp: looked for tp, offset in start.items() if (looked := self._looked.get((tp, times[tp]), 0)) > offset
+        }
         unseen = {tp: offset for tp, offset in at.items() if tp not in further}
         first = first_batches(self._cluster, unseen, self._isolation_level)
         shown = {tp: at[tp] for tp, part in first.items() if _shows(part, at[tp], self._isolation_level)}
-        found = self._search({tp: offset for tp, offset in (at | further).items() if tp not in shown}, times)
+        found = self._search({tp: offset for tp, offset in (start | further).items() if tp not in shown}, times)
         return dict.fromkeys(times) | shown | found
+
+    def _hidden(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Of partitions where the brokers name nothing: where those begin that have such a timestamp all the same."""
+        unstable: Mapping[TopicPartition, int | None] = {}
+        if self._isolation_level == "read_committed":
+            unstable = offsets.at_times(self._cluster, times, isolation_level="read_uncommitted")
+        unnamed = [tp for tp in times if unstable.get(tp) is None]
+        newest = offsets.max_timestamps(self._cluster, unnamed)
+        return offsets.earliest(self._cluster, [tp for tp in unnamed if not 0 <= newest[tp] < times[tp]])
 
     def _search(self, start: Offsets, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first visible record of each partition at or after its time, from `start` on."""

@@ -90,13 +90,17 @@ class Brokers(KafkaModel):
         self.world.now = now
 
     def handle(self, node, api, version, request):
-        if api == "ListOffsets" and request.topics[0].partitions[0].timestamp >= 0:
+        if api == "ListOffsets" and request.topics[0].partitions[0].timestamp not in (-1, -2):
             return self._at_times(request)
         return super().handle(node, api, version, request)
 
     def _at_times(self, request):
         def listed(topic, wanted):
             log = self.partitions[TopicPartition(topic.name, wanted.partition_index)]
+            if wanted.timestamp == -3:
+                return SimpleNamespace(
+                    partition_index=wanted.partition_index, error_code=0, offset=0, timestamp=log.end_offset - 1
+                )
             offset = max(wanted.timestamp, log.start_offset) if wanted.timestamp < log.last_stable_offset else -1
             return SimpleNamespace(partition_index=wanted.partition_index, error_code=0, offset=offset)
 

@@ -27,6 +27,8 @@ class Brokers(KafkaModel):
     def __init__(self, partitions=1):
         super().__init__(topics={"t": partitions}, nodes=1)
         self._sequence = 0
+        self.segments = []  # the offsets where further segments begin
+        self.deleted = []  # offset and time of what the first segment has below the log's start
 
     def write(self, *times, tp=T0, end="commit", producer=7):
         """A transaction with a record of each time."""
@@ -39,18 +41,26 @@ class Brokers(KafkaModel):
             log.mark(producer, 0, end == "commit", timestamp_ms=NOW)
 
     def handle(self, node, api, version, request):
-        if api == "ListOffsets" and request.topics[0].partitions[0].timestamp >= 0:
+        if api == "ListOffsets" and request.topics[0].partitions[0].timestamp not in (-1, -2):
             [topic] = request.topics
-            return SimpleNamespace(
-                topics=[SimpleNamespace(name="t", partitions=[self._named(each) for each in topic.partitions])]
-            )
+            partitions = [self._named(partition, request.isolation_level) for partition in topic.partitions]
+            return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=partitions)])
         return super().handle(node, api, version, request)
 
-    def _named(self, asked):
+    def _named(self, asked, isolation_level):
         log = self.partitions[TopicPartition("t", asked.partition_index)]
-        offset = next((at for at, time in _times(log) if time >= asked.timestamp and at >= log.start_offset), -1)
-        offset = offset if offset < log.last_stable_offset else -1
-        return SimpleNamespace(partition_index=asked.partition_index, error_code=0, offset=offset)
+        records = [*self.deleted, *_times(log)]
+        if asked.timestamp == -3:
+            newest = max((time for _, time in records), default=-1)
+            return SimpleNamespace(partition_index=asked.partition_index, error_code=0, offset=0, timestamp=newest)
+        first = next((at for at, time in records if time >= asked.timestamp), log.end_offset)
+        behind = next((at for at in self.segments if at > first), log.end_offset)  # no other segment is looked at
+        within = (at for at, time in records if time >= asked.timestamp and log.start_offset <= at < behind)
+        offset = next(within, -1)
+        end = log.last_stable_offset if isolation_level else log.end_offset
+        return SimpleNamespace(
+            partition_index=asked.partition_index, error_code=0, offset=offset if offset < end else -1
+        )
 
 
 def _times(log: Partition):
@@ -91,6 +101,18 @@ def test_what_is_behind_the_last_stable_offset_is_no_record_yet(brokers):
     assert at(brokers, 55) is None
     brokers.partitions[T0].mark(7, 0, True, timestamp_ms=NOW)
     assert at(brokers, 55) == 10
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize(("time", "offset"), [(10, 6), (25, 6), (31, 7), (41, 7), (51, None)])
+def test_a_record_is_found_that_brokers_do_not_name_since_an_older_segment_had_one_that_was_deleted(
+    brokers, time, offset, level
+):
+    log = brokers.partitions[T0]
+    log.log[3] = log.log[3]._replace(timestamp_ms=0)
+    brokers.segments, brokers.deleted = [6], [(at, time) for at, time in _times(log) if at < 5]
+    log.delete_before(5)  # of the first segment this old marker is left
+    assert at(brokers, time, level) == offset
 
 
 def test_partitions_are_looked_up_together_whatever_is_named_there():

@@ -98,7 +98,7 @@ PROCESSES = {
         FILES
         | CONNECTION
         | {"appending", "ledger", "preflight", "reading"}
-        | {f"kafka.protocol.{each}" for each in ("consumer.group", "consumer.offsets", "producer.transaction")},
+        | {f"kafka.protocol.{each}" for each in ("consumer.group", "producer.transaction")},
     ),
     "reads records": Process(
         "pyspark.worker",
