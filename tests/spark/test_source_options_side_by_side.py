@@ -99,7 +99,6 @@ BATCH_READS = {
     "kafka.isolation.level": {"kafka.isolation.level": "read_uncommitted"},
     "kafka.max.partition.fetch.bytes": {"kafka.max.partition.fetch.bytes": "2000"},
 }
-STARTS_BY_TIME = {"startingTimestamp", "startingOffsetsByTimestamp"}
 STREAMS = {
     "maxOffsetsPerTrigger": {"maxOffsetsPerTrigger": "700"},
     "minOffsetsPerTrigger": {"minOffsetsPerTrigger": "100"},
@@ -129,24 +128,29 @@ def places(spark, bootstrap, name):
     return [tuple(row) for row in frame.select("partition", "offset", F.unix_millis("timestamp")).collect()]
 
 
-def from_offsets(given, name, places):
-    """The options of a read that starts by time, with the offsets of its first records instead. Without them, the
-    built-in source starts at a transaction's marker if that is newer, and returns the older records behind it.
+def by_offsets(given, name, places):
+    """The options of a read whose bounds are times, with the offsets of the first records at or after them instead.
+    With times, the built-in source starts or ends at a transaction's marker if that is newer than the records.
     """
-    times = json.loads(given.get("startingOffsetsByTimestamp", "{}").replace("$t", name)).get(name, {})
-    starts = {}
-    for partition in ("0", "1"):
-        of_partition = [(offset, time) for number, offset, time in places if str(number) == partition]
-        wanted = int(times.get(partition, given.get("startingTimestamp", 0)))
-        after_all = max(offset for offset, _ in of_partition) + 1
-        starts[partition] = min((offset for offset, time in of_partition if time >= wanted), default=after_all)
-    return {"startingOffsets": json.dumps({name: starts})}
+    bounds = {}
+    for bound in ("starting", "ending"):
+        if not {f"{bound}Timestamp", f"{bound}OffsetsByTimestamp"} & given.keys():
+            continue
+        times = json.loads(given.get(f"{bound}OffsetsByTimestamp", "{}").replace("$t", name)).get(name, {})
+        offsets = {}
+        for partition in ("0", "1"):
+            time = int(times.get(partition, given.get(f"{bound}Timestamp", 0)))
+            of_partition = [(offset, at) for number, offset, at in places if str(number) == partition]
+            after_all = max(offset for offset, _ in of_partition) + 1
+            offsets[partition] = min((offset for offset, at in of_partition if at >= time), default=after_all)
+        bounds[f"{bound}Offsets"] = json.dumps({name: offsets})
+    return bounds or given
 
 
 @pytest.mark.parametrize("case", BATCH_READS)
 def test_a_batch_read_returns_the_same_rows(spark, options, name, places, tell, case):
     given = BATCH_READS[case]
-    theirs = from_offsets(given, name, places) if STARTS_BY_TIME & given.keys() else given
+    theirs = by_offsets(given, name, places)
     frames = [
         spark.read.format(source).options(**options(read)).load()
         for source, read in ((BUILT_IN, theirs), (OURS, given))
