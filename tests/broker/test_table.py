@@ -4,6 +4,9 @@ each row once.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from spark_kafka_eos.errors import CommitOutcomeUnknown, ProducerFenced
@@ -41,6 +44,19 @@ def test_what_the_table_has_is_appended_again_after_the_timeout(scene, await_sta
     assert report.outcome == "committed"
     scene.both_have(0, 1)
     assert scene.write(scene.driver(), 2, "next").outcome == "committed"
+    scene.both_have(0, 1, 2)
+
+
+def test_a_batch_that_only_the_table_has_is_undone_by_hand_and_then_written_anew(scene, await_state):
+    scene.write(scene.driver(), 0)
+    scene.killed(1, "table committed", timeout_ms=1_000)
+    await_state(f"id-{scene.topic}", "CompleteAbort")
+    with closing(sqlite3.connect(scene.database)) as database, database:
+        database.execute("DELETE FROM rows WHERE row LIKE '1-%'")
+        database.execute("UPDATE kafka_eos SET token = NULL WHERE name = 'key'")
+    scene.both_have(0)
+    for number in (1, 2):
+        assert scene.write(scene.driver(), number, f"another {number}").outcome == "committed"
     scene.both_have(0, 1, 2)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,33 @@ def test_a_topic_that_was_created_again_is_another_destination(spark, bootstrap,
     write()
     write()
     assert count(bootstrap, name) == (10, 10)
+
+
+def test_a_version_that_two_jobs_write_at_once_is_written_once(spark, bootstrap, topic, tmp_path):
+    """The second one begins and ends while the first one computes its rows."""
+    target = topic("at-once")
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": target, "txnAppId": target, "txnVersion": "7"}
+
+    def hold(number: int) -> str:
+        (tmp_path / "computing").touch()
+        while not (tmp_path / "go").exists():
+            time.sleep(0.02)
+        return str(number)
+
+    def write(frame: DataFrame) -> None:
+        frame.write.format("kafka-eos").options(**options).mode("append").save()
+
+    slow = spark.range(10).coalesce(1).select(F.udf(hold, "string", useArrow=False)("id").alias("value"))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(spark.createDataFrame, [], "id int").result()  # gives the thread an active session
+        first = pool.submit(write, slow)
+        while not (tmp_path / "computing").exists():
+            assert not first.done(), first.exception()
+            time.sleep(0.02)
+        write(spark.range(10).selectExpr("string(id) AS value"))
+        (tmp_path / "go").touch()
+        assert first.exception(120) is None
+    assert count(bootstrap, target) == (10, 10)
 
 
 @pytest.mark.parametrize("way", ["thread and callback", "two addresses"])

@@ -459,6 +459,9 @@ def test_no_batch_follows_one_that_failed_although_the_function_caught_the_error
         with pytest.raises(Exception, match="the last committed batch is 0, but the checkpoint is at batch 2"):
             run(twelve, TransactionalWriter(options), tmp_path / "checkpoint")
         assert written(options) == [0, 1, 2]
+    else:  # nothing knows of it any more
+        run(twelve, TransactionalWriter(options), tmp_path / "checkpoint")
+        assert written(options) == [0, 1, 2, *range(6, 12)]
 
 
 def test_a_batch_that_is_written_again_after_its_failure_is_followed_by_the_next_ones(options, twelve, tmp_path):

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import itertools
 import pickle
+import sqlite3
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.participants.sql import SqlTable
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.transaction import calls
@@ -447,6 +449,25 @@ def test_a_table_gets_the_rows_of_each_batch_and_the_ledger_its_version(kafka, w
     assert (table.rows, table.log) == ([b"a"], ["fence", "commit", "commit"])
     assert [entry.table for entry in kafka.batches()][-1] == table.now.version == 3
     assert list(report.milliseconds) == ["begin", "encode", "append", "offsets", "table", "end"]
+
+
+def test_a_new_participant_for_each_batch_is_correct_and_begins_as_after_a_restart(writer_of, tmp_path):
+    path = str(tmp_path / "rows.db")
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE rows (row TEXT)")
+    database.close()
+
+    def participant():
+        return SqlTable(lambda: sqlite3.connect(path), insert="INSERT INTO rows VALUES (?)", key="key")
+
+    participant().create()
+    writer = writer_of()
+    for number in range(3):
+        run_with(participant(), writer, number, [(str(number),)])
+    database = sqlite3.connect(path)
+    assert database.execute("SELECT row FROM rows ORDER BY row").fetchall() == [("0",), ("1",), ("2",)]
+    database.close()
+    assert participant().held().version == 6, "a fence before each commit"
 
 
 def test_another_participant_is_looked_at_as_after_a_restart(writer_of):

@@ -9,9 +9,9 @@ import pytest
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 
-from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.participants.participant import Held
-from spark_kafka_eos.spark.writer import TransactionalWriter
+from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
 
 
 class Table:
@@ -30,6 +30,16 @@ def test_a_list_of_participants_is_refused() -> None:
         writer.transaction(no_batch, 0, participant=several),
     ):
         pytest.fail("the block ran")
+
+
+def test_the_rows_of_a_table_are_set_once_in_a_batch_and_only_where_one_takes_part() -> None:
+    rows: Any = object()
+    transaction = BatchTransaction("out", participant=Table())
+    transaction.write_table(rows)
+    with pytest.raises(IllegalTransactionState, match="called a second time for this batch"):
+        transaction.write_table(rows)
+    with pytest.raises(ConfigurationError, match="needs a table that takes part"):
+        BatchTransaction("out").write_table(rows)
 
 
 def test_where_spark_persists_nothing_a_table_cannot_take_part() -> None:
