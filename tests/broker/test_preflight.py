@@ -27,7 +27,9 @@ from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from tests.broker.conftest import options_of
 from tests.conftest import topic_factory
+from tests.copying import Copy
 from tests.principals import add_user
+from tests.producing import produce
 from tests.streams_group import join_streams_group
 
 pytestmark = pytest.mark.broker
@@ -116,6 +118,22 @@ def test_a_timeout_above_the_brokers_maximum_stops_the_query_as_the_broker_would
     assert "900000" in only_error(options).found
     with Cluster(options.client) as cluster, pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
         TransactionCoordinator(cluster, options.transactional_id, options.transaction_timeout_ms).init_producer_id()
+
+
+def test_a_group_to_which_another_querys_transactions_commit_stops_the_query_until_the_operator_takes_it(
+    bootstrap, sink, topic
+):
+    source = topic("in", 2)
+    for partition in (0, 1):
+        produce(bootstrap, source, [b"x"] * 10, partition=partition)
+    with Cluster(options_of(bootstrap)) as cluster:
+        other = Copy(bootstrap, cluster, source, topic("other-out", 2))
+        other.run(0, 0, 10)
+    group, out = other.options.group_id, topic("out")
+    found = only_error(sink(out, **{"kafka.group.id": group}))
+    assert found.subject == f"group {group}"
+    assert f"resolve=take-group:{other.options.transactional_id}" in found.action
+    assert wrong(sink(out, **{"kafka.group.id": group}, resolve=f"take-group:{other.options.transactional_id}")) == []
 
 
 @pytest.mark.parametrize(  # the group protocol of KIP-848 is ready since Kafka 4.0
