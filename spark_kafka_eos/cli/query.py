@@ -492,7 +492,12 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
             yield "last commit", f"{_ago(now_ms - at_ms)}, {moment(at_ms)} UTC, number {entry.serial}"
             yield "batch", f"{entry.batch_id} of query {entry.query_id}"
             if entry.incomplete:
-                yield "", "incomplete: a second call of the writer was refused, or an output topic was deleted"
+                lost = {} if entry.written is None else entry.written.lost
+                why = ", ".join(f"{records:,} records were lost with topic {name}" for name, records in lost.items())
+                yield (
+                    "",
+                    f"incomplete: {why or 'a second call of the writer was refused, or an output topic was deleted'}",
+                )
             if entry.table is not None:
                 yield "table version", str(entry.table)
             if (written := entry.written) is not None:
@@ -682,6 +687,7 @@ def _entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str,
         "transaction_version": entry.transaction_version,
         "records": None if written is None else written.records,
         "dead_letters": None if written is None else written.dead_letters,
+        "lost": None if written is None else dict(written.lost),
         "bytes": None if written is None else written.bytes,
         "milliseconds": None if written is None else written.milliseconds,
         "sources": None if entry.sources is None else [

@@ -29,6 +29,7 @@ class Decide(Protocol):
         other_ids: Sequence[str] = (),
         ours: bool = False,
         only_markers: bool = False,
+        deleted: Sequence[str] = (),
     ) -> verdicts.Verdict: ...
 
 

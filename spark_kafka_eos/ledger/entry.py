@@ -9,7 +9,7 @@
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
                                "topics": {topic: topic id}, "epochs": {topic: {leader epoch: partitions}}}, null, …],
                   "writes": {destination: versions}, of batch writes,
-                  "written": {"records": n, "bytes": n, "ms": n, "dead": n},
+                  "written": {"records": n, "bytes": n, "ms": n, "dead": n, "lost": {topic: records}},
                   "mac": signature with ledgerKey}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
@@ -25,7 +25,7 @@ Earlier versions are read: 2 has no "run", "after", "tv", "outputs", "from", "ta
 was only in the group, for partition 0 of an output topic, offset = batch id + 1, without serial and sources.
 
 "written" is for people, and nothing is decided by it, so an entry is valid without it, and whatever it contains. It has
-"dead" only if the batch has dead letters.
+"dead" only if the batch has dead letters, "lost" only if a topic was deleted while it was committed.
 
 "from" only has partitions that were read, and those that are new in this batch, at -1.
 
@@ -85,7 +85,8 @@ class Written:
     """What a batch wrote: `records` of the output and the `bytes` of their record batches; none if all were filtered.
 
     `milliseconds` is the wall time of the steps begin, encode and append; the others end after the entry is sent.
-    `dead_letters` are among the records. `topic_ids` are those of the topics that have records, as Appended has them;
+    `dead_letters` are among the records. `lost` are those that were lost with topics that were deleted during the
+    commit, by topic. `topic_ids` are those of the topics that have records, as Appended has them;
     the entry keeps them as its outputs.
     """
 
@@ -93,6 +94,7 @@ class Written:
     bytes: int
     milliseconds: int
     dead_letters: int = 0
+    lost: Mapping[str, int] = field(default_factory=dict)
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict, compare=False)
 
 
@@ -357,6 +359,7 @@ def _more_fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
         size = entry.written
         fields["written"] = {"records": size.records, "bytes": size.bytes, "ms": size.milliseconds}
         fields["written"] |= {"dead": size.dead_letters} if size.dead_letters else {}
+        fields["written"] |= {"lost": dict(size.lost)} if size.lost else {}
     return fields
 
 
@@ -492,9 +495,16 @@ def _writes(value: object) -> dict[str, str] | None:
 def _written(value: object) -> Written | None:
     match value:
         case {"records": int(records), "bytes": int(size), "ms": int(milliseconds), **others}:
-            dead = others.get("dead")
-            number = dead if isinstance(dead, int) else 0
-            return Written(records=records, bytes=size, milliseconds=milliseconds, dead_letters=number)
+            dead, lost = others.get("dead"), others.get("lost")
+            return Written(
+                records=records,
+                bytes=size,
+                milliseconds=milliseconds,
+                dead_letters=dead if isinstance(dead, int) else 0,
+                lost={topic: count for topic, count in lost.items() if isinstance(count, int)}
+                if isinstance(lost, dict)
+                else {},
+            )
     return None
 
 

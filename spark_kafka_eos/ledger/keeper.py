@@ -37,6 +37,7 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import MISSING_SOURCE
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.topics import deleted
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 _log = logger(__name__)
@@ -223,6 +224,9 @@ class LedgerKeeper:
 
                 ranges = [OffsetRange(partition=tp, start=end, end=start) for (_, tp), (end, start) in gaps.items()]
                 verdict = verdict_if(only_markers=not has_records(self._cluster, ranges))
+        if isinstance(verdict, verdicts.Skip) and isinstance(entry, LedgerEntry) and not batch.destination:
+            ids = {name: topic_id for name, topic_id in entry.outputs.items() if topic_id is not None}
+            verdict = verdict_if(deleted=deleted(self._cluster, ids))
         return verdict
 
     def _note_answer(self, group: GroupCoordinator, ask: Callable[[], object], answer: object) -> None:

@@ -225,6 +225,14 @@ def never_written(batch: MicroBatch, obstacle: str | None) -> Refuse:
 
 def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
     """Some of what the entry's batch should have written is not in the output."""
+    resolutions: tuple[Resolution, ...] = ("skip",) if entry.batch_id == batch.batch_id else ("write",)
+    if lost := _lost(entry):
+        return Refuse(
+            reason=f"batch {entry.batch_id} is incomplete: an output topic was deleted while it was committed; {lost}",
+            meaning="Everything else that it wrote is in the output",
+            action="Write what is missing with a batch job, and delete no topic that a running query writes.",
+            resolutions=resolutions,
+        )
     return Refuse(
         reason=f"batch {entry.batch_id} is incomplete: the writer's first call was committed, but a second call was "
         "refused, or an output topic was deleted meanwhile",
@@ -232,7 +240,26 @@ def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         "last error says which",
         action="Write all DataFrames of a batch in one `with writer.transaction(...)` block, do not delete topics that "
         "a running query writes, and write what is missing with a batch job.",
-        resolutions=("skip",) if entry.batch_id == batch.batch_id else ("write",),
+        resolutions=resolutions,
+    )
+
+
+def _lost(entry: LedgerEntry) -> str:
+    """What is lost with topics that were deleted while the entry's batch was committed; "" if that is not known."""
+    lost = {} if entry.written is None else entry.written.lost
+    return "lost are " + some(f"{count:,} records of topic {name!r}" for name, count in lost.items()) if lost else ""
+
+
+def without_topics(entry: LedgerEntry, topics: Sequence[str]) -> Refuse:
+    """The entry's batch, which would be skipped, after topics with its records were deleted."""
+    names = some(map(repr, topics))
+    return Refuse(
+        reason=f"batch {entry.batch_id} is committed, but topic {names} was deleted since, with the batch's records",
+        meaning="That may have been while the batch was committed, unnoticed because the driver ended at that moment. "
+        "Everything else that it wrote is in the output",
+        action="If it was deleted later, on purpose, nothing is missing, and `skip` is correct. Otherwise, write what "
+        "is missing with a batch job. Delete no topic that a running query writes.",
+        resolutions=("skip",),
     )
 
 
@@ -419,6 +446,29 @@ def other_topics(write: MicroBatch, before: str) -> Refuse:
         action="Set the option topic or outputTopics, which say where a write goes; or give each write a version of "
         "its own.",
         resolutions=("write", "skip"),
+    )
+
+
+def topics_created_again(write: MicroBatch) -> Refuse:
+    """The same version went to the same names, and not all of these are the same topics."""
+    return Refuse(
+        reason=f"txnVersion {write.batch_id} is committed, but since then, some of its topics were created again, and "
+        "some were not",
+        meaning="The new ones do not have it; the others have it, and would have it twice",
+        action="Write it under another txnAppId to the topics that were created again only.",
+        resolutions=("write", "skip"),
+    )
+
+
+def incomplete_write(entry: LedgerEntry, *, is_same: bool) -> Refuse:
+    """Some of what the entry's version should have written is not in the output; `is_same`: it is written again."""
+    version, lost = entry.batch_id, _lost(entry) or "the error of that write says what is lost"
+    return Refuse(
+        reason=f"version {version} of {entry.query_id!r} is incomplete: an output topic was deleted while it was "
+        f"committed; {lost}",
+        meaning="Everything else that it wrote is in the output" + (", and would be there twice" if is_same else ""),
+        action="Write what is missing under another txnAppId, and delete no topic while a job writes it.",
+        resolutions=("write", "skip") if is_same else ("write",),
     )
 
 

@@ -10,6 +10,7 @@
 | this query, the previous batch, and it ended where this one starts | n | write: the normal case |
 | this query, the previous batch, and it ended elsewhere | n | refuse: the checkpoint was changed |
 | this query, this batch, same range | n | skip: committed, but the driver died before Spark recorded it |
+| this query, this batch, same range, but topics that it wrote were deleted since | n | refuse |
 | this query, this batch, another range | n | refuse: this batch was planned again |
 | this query, this batch, written by this run | n | repeat: a second call in foreachBatch |
 | this query, an earlier batch; those in between called nothing or read nothing | n | write |
@@ -17,7 +18,7 @@
 | this query, a later batch | n | refuse: the checkpoint was rewound, or this driver is a zombie |
 | this query, any batch, and the operator's `skip-to` | n | skip batches that end before, write the one that starts
 there |
-| this query, an incomplete batch | any | refuse: some DataFrames were never written |
+| this query, an incomplete batch | any | refuse: some DataFrames were never written, or topics were deleted |
 | another query | 0, starting exactly where that one ended | write: continues after a lost checkpoint |
 | another query | 0, starting there, of a query with state | refuse: the state is lost, too |
 | another query | 0, starting there but ending before | refuse: this checkpoint is outdated |
@@ -44,7 +45,9 @@ nothing" if the batch starts exactly where the entry's ended, or only transactio
 keeps no state, which could write something without reading.
 
 A batch write is known by txnAppId, txnVersion and its destination: the topics that the options name, or else those that
-its rows name, with their ids. Another destination is another write, so several may have the same version.
+its rows name, with their ids. Another destination is another write, so several may have the same version. But if only
+some of its topics were created again, the others have the version. An incomplete version stops all that are not written
+yet, until the operator decides.
 
 Each refusal has a name for exactly what was found (`found`), and lists how the operator may resolve it:
 `resolve=write:<found>` or `resolve=skip:<found>`. Once the batch is settled, something else is found, so the value
@@ -103,6 +106,7 @@ def decide(
     other_ids: Sequence[str] = (),
     ours: bool = False,
     only_markers: bool = False,
+    deleted: Sequence[str] = (),
     sink: SinkIdentity | None = None,
     take_over: str | None = None,
     resolve: str | None = None,
@@ -113,7 +117,8 @@ def decide(
     `committed` are the group's offsets of the batch's partitions on the sink's cluster (None: not requested).
     `other_ids` are the other transactional.ids that committed some of them, `ours` says whether this one did.
     `clusters` has the cluster id of each of the batch's sources (default: all on the sink's `own`). `only_markers`: no
-    record lies between the end of the entry and the start of the batch. `sink` is the one that decides, without its
+    record lies between the end of the entry and the start of the batch. `deleted` are the topics that the entry's batch
+    wrote and that were deleted since. `sink` is the one that decides, without its
     cluster, which is `own` (None: it is not compared with those by which the sources go). `take_over` is the option
     takeOverQuery, `resolve` the operator's resolution of a refusal. `calls`: a user's function calls the writer,
     perhaps not once for each batch.
@@ -121,7 +126,7 @@ def decide(
     ended = CommittedEnd.of(entry, batch, clusters, own, committed)
     if sink is not None and (elsewhere := goes_by_another(entry, batch, replace(sink, cluster=own), resolve)):
         return elsewhere
-    verdict = _decide(entry, batch, ended, other_ids, ours, only_markers, take_over, resolve, calls)
+    verdict = _decide(entry, batch, ended, other_ids, ours, only_markers, deleted, take_over, resolve, calls)
     if not isinstance(verdict, Refuse) or not verdict.resolutions:
         return verdict
     return _resolved(verdict, verdict.found or f"{name_of(entry)}/{name_of(batch)}", resolve)
@@ -179,8 +184,15 @@ def _decide_batch_write(entry: LedgerEntry | UnreadableEntry | None, write: Micr
         return refusal.other_job(entry, write)
     version, destinations = write.batch_id, _writes(entry)
     known = destinations.get(write.destination, "")
-    if versions.contains(known, version):
+    is_incomplete = entry.incomplete and entry.digest == write.digest
+    if versions.contains(known, version) and not is_incomplete:
         return Skip(reason=f"txnVersion {version} is committed to this destination")
+    if entry.incomplete:
+        return refusal.incomplete_write(entry, is_same=is_incomplete)
+    if any(
+        versions.contains(destinations[name], version) for name in destinations if _overlap(name, write.destination)
+    ):
+        return refusal.topics_created_again(write)
     if write.destination.startswith(NAMED_BY_ROWS):
         others = (name for name in destinations if name.startswith(NAMED_BY_ROWS))
         if other := next((name for name in others if versions.contains(destinations[name], version)), None):
@@ -194,6 +206,13 @@ def _decide_batch_write(entry: LedgerEntry | UnreadableEntry | None, write: Micr
     return Write(reason=f"txnVersion {version} is not written to this destination yet")
 
 
+def _overlap(destination: str, other: str) -> bool:
+    """Whether two destinations have the same names, and some of the topics are the same and some are not."""
+    topics, others = (each.removeprefix(NAMED_BY_ROWS).split(",") for each in (destination, other))
+    names, other_names = ([topic.partition("@")[0] for topic in each] for each in (topics, others))
+    return names == other_names and not set(topics).isdisjoint(others) and topics != others
+
+
 def _decide(
     entry: LedgerEntry | UnreadableEntry | None,
     batch: MicroBatch,
@@ -201,6 +220,7 @@ def _decide(
     other_ids: Sequence[str],
     ours: bool,
     only_markers: bool,
+    deleted: Sequence[str],
     take_over: str | None,
     resolve: str | None,
     calls: bool,
@@ -213,7 +233,7 @@ def _decide(
     if entry is None:
         return _without_entry(batch, ended, ours=ours)
     if entry.query_id == batch.query_id:
-        verdict = _own_entry(entry, batch, ended, only_markers=only_markers, calls=calls)
+        verdict = _own_entry(entry, batch, ended, only_markers=only_markers, deleted=deleted, calls=calls)
         return _skipped_to(entry, ended, resolve) or verdict if isinstance(verdict, Refuse) else verdict
     if batch.batch_id == 0 and entry.query_id == take_over:
         return Write(reason=f"takeOverQuery: this query starts where {take_over} ended")
@@ -245,7 +265,13 @@ def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Ver
 
 
 def _own_entry(
-    entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd, *, only_markers: bool, calls: bool
+    entry: LedgerEntry,
+    batch: MicroBatch,
+    ended: CommittedEnd,
+    *,
+    only_markers: bool,
+    deleted: Sequence[str],
+    calls: bool,
 ) -> Verdict:
     if entry.incomplete and entry.batch_id <= batch.batch_id <= entry.batch_id + 1:
         return refusal.incomplete(entry, batch)
@@ -254,9 +280,7 @@ def _own_entry(
     if entry.batch_id > batch.batch_id:
         return refusal.rewound(entry, batch, covered=ended.covers())
     if entry.batch_id == batch.batch_id:
-        if entry.digest == batch.digest:
-            return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
-        return refusal.planned_again(entry, batch, covered=ended.covers())
+        return _same_batch(entry, batch, ended, deleted)
     if batch.failed:
         return refusal.unfinished(batch)
     if entry.batch_id == batch.batch_id - 1:
@@ -273,6 +297,14 @@ def _own_entry(
     if entry.incomplete:
         return refusal.incomplete(entry, batch)
     return Write(reason=f"batch {entry.batch_id} is committed, and {since}")
+
+
+def _same_batch(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd, deleted: Sequence[str]) -> Verdict:
+    if entry.digest != batch.digest:
+        return refusal.planned_again(entry, batch, covered=ended.covers())
+    if deleted:
+        return refusal.without_topics(entry, deleted)
+    return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
 
 
 def _called_nothing(batch: MicroBatch, first: int, *, same_run: bool) -> bool:

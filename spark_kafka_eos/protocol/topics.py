@@ -1,8 +1,9 @@
-"""Which topics and partitions can be asked now."""
+"""Which topics and partitions can be asked now, and which topics are no longer those that they were."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest
@@ -33,6 +34,17 @@ def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
     wanted = set(topics)
     described = _described(cluster, wanted)
     return {name: why for name in sorted(wanted) if (why := _unknown(described.get(name), name))}
+
+
+def deleted(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> list[str]:
+    """The topics that no longer have these ids: they were deleted since, whether they were created again or not.
+
+    As one broker knows it: for a moment, a broker may not know of a change. A broker without topic ids says nothing.
+    Source: KIP-516 (topic ids). Raises AuthorizationFailed, BrokerError, BrokerUnreachable.
+    """
+    with_ids = {name: topic_id for name, topic_id in ids.items() if topic_id.int}
+    there = cluster.existing(with_ids) if with_ids else []
+    return [name for name in sorted(with_ids) if name not in there or cluster.topic(name).id != with_ids[name]]
 
 
 def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.recorder import phase
+from spark_kafka_eos.transaction import outputs
 
 _UNSUPPORTED_VERSION = 35
 
@@ -72,9 +73,10 @@ class IdempotentWrites:
 
     def commit(self, batch: MicroBatch, *, written: Written) -> None:
         """Commit the source offsets to `kafka.group.id`, if set, for lag tools: only those of topics on the sink's
-        cluster.
+        cluster. Raises TransactionAborted if a topic was deleted, with what was acknowledged there.
         """
-        del written
+        with _nothing_is_taken_back():
+            outputs.require(self._cluster, written.topic_ids)
         if self._group is not None and batch.end:
             with phase("offsets"), _nothing_is_taken_back():
                 self._commit_offsets(self._group, self._sources.ends_here(batch))

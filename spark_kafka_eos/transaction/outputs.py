@@ -1,36 +1,35 @@
-"""Whether what a transaction appended is still there: topics that are deleted before it ends take their records along.
+"""Whether what a batch appended is still there: topics that are deleted before it is done take their records along.
 
 The coordinator does not notice. It writes its markers by name, into a topic that was created again, too, and calls the
 transaction committed. So the ids that the topics had before anything was appended are compared with those that they
-have before EndTxn, when all of it can be aborted, and after EndTxn, when what is gone can only be said.
-
-As one broker knows it: for a moment, a broker may not know of a change. A broker without topic ids says nothing.
-Source: KIP-516 (topic ids).
+have before EndTxn, when all of it can be aborted, and after EndTxn, when what is gone can only be said. Without a
+transaction they are compared once all is acknowledged, and the batch is written again.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from spark_kafka_eos.appending.report import AppendedTopic
+from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.topics import deleted
 
 
-def deleted(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> list[str]:
-    """The topics that no longer have these ids: they were deleted since, whether they were created again or not.
+def require(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> None:
+    """Raise TransactionAborted if a topic no longer has its id; AuthorizationFailed, BrokerError, BrokerUnreachable."""
+    if gone := deleted(cluster, ids):
+        raise TransactionAborted(
+            f"topic {gone[0]!r} was deleted after this attempt had looked it up, and what it appended there is gone or "
+            "may be",
+            action="The batch is written again.",
+        )
 
-    Raises AuthorizationFailed, BrokerError, BrokerUnreachable.
-    """
-    known = {name: topic_id for name, topic_id in ids.items() if topic_id.int}
-    there = cluster.existing(known) if known else []
-    return [name for name in sorted(known) if name not in there or cluster.topic(name).id != known[name]]
 
-
-def lost_records(topics: Mapping[str, AppendedTopic], gone: Collection[str]) -> str:
-    """What is lost with the topics that are `gone`, in words; "" if nothing."""
+def lost_records(topics: Mapping[str, AppendedTopic]) -> str:
+    """What is lost with these topics, in words; "" if nothing."""
     return ", ".join(
         f"{topic.records:,} records in {topic.partitions} partitions of topic {name!r}"
         for name, topic in topics.items()
-        if name in gone
     )

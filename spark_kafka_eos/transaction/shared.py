@@ -51,6 +51,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -84,6 +85,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.error_codes import UNSTABLE_OFFSET_COMMIT
 from spark_kafka_eos.protocol.facts import ProducerState, TransactionFacts, Unread
 from spark_kafka_eos.protocol.recorder import phase
+from spark_kafka_eos.protocol.topics import deleted
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 from spark_kafka_eos.transaction import outputs
@@ -296,12 +298,7 @@ class SharedTransaction:
     def _sending_offsets(self, batch: MicroBatch) -> Iterator[None]:
         with phase("offsets"), self._explaining():
             yield
-            if gone := self._deleted():
-                raise TransactionAborted(
-                    f"topic {gone[0]!r} was deleted after this attempt had looked it up, and what it appended there "
-                    "is gone or may be",
-                    action="The batch is written again.",
-                )
+            outputs.require(self._cluster, self._appended_to())
         self._transaction.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
 
@@ -340,16 +337,17 @@ class SharedTransaction:
 
     # -- topics that are deleted meanwhile (transaction.outputs)
 
-    def _deleted(self) -> list[str]:
+    def _appended_to(self) -> dict[str, uuid.UUID]:
+        """The topics that the transaction was appended to, with the ids that they had before."""
         ids = {name: topic.id for name, topic in self._outputs.items()}
-        return outputs.deleted(self._cluster, {**ids, **(self._ledger.appended if self._decide is not None else {})})
+        return {**ids, **(self._ledger.appended if self._decide is not None else {})}
 
     def _require_outputs(self, batch: MicroBatch, written: Written | None) -> None:
         """Raise OutputLost if a topic is no longer the one that the committed batch was appended to. The ledger then
         has it as incomplete. If only the ledger's topic was deleted, it gets the entry once more.
         """
         try:
-            gone = self._deleted()
+            gone = deleted(self._cluster, self._appended_to())
         except KafkaEosError as error:
             raise error.replaced(
                 what=f"batch {batch.batch_id} was committed, but whether its topics are still there is not known: "
@@ -358,9 +356,10 @@ class SharedTransaction:
             ) from error
         if not gone:
             return
-        lost = outputs.lost_records(self._outputs, gone)
-        noted = self._decide is not None and (not lost or not batch.destination)
-        failure = self._note_again(batch, written, incomplete=bool(lost)) if noted else None
+        topics = {name: topic for name, topic in self._outputs.items() if name in gone}
+        lost = outputs.lost_records(topics)
+        noted = self._decide is not None
+        failure = self._note_again(batch, written, topics) if noted else None
         if not lost and failure is None:
             _log.warning("topic %s was deleted; the entry of batch %d is written again", gone[0], batch.batch_id)
             return
@@ -369,28 +368,38 @@ class SharedTransaction:
         if failure is not None:
             lost = lost or "the ledger's entry"
             action = (
-                f"That could not be noted in the ledger ({failure.what}), so do not start the query again before "
-                f"you have compared its output with its checkpoint. {action}"
+                f"That could not be noted in the ledger ({failure.what}), so do not start the query or job again "
+                f"before you have looked at what its output has of this batch. {action}"
             )
         elif noted:
             action = (
-                "The ledger has the batch as incomplete: the next start is refused, and goes on after the batch with "
-                f"the word that its message names. {action}"
+                "The ledger has the batch as incomplete: the next start is refused, and goes on with the word that its "
+                f"message names. {action}"
             )
+        else:
+            action = f"If other topics have the batch, do not write the batch again: they would have it twice. {action}"
         raise OutputLost(
             f"{which} was committed, and while it was, topic {gone[0]!r} was deleted: lost are {lost}", action=action
         )
 
-    def _note_again(self, batch: MicroBatch, written: Written | None, *, incomplete: bool) -> KafkaEosError | None:
-        """Commit the entry of the committed batch once more; the error if that failed."""
+    def _note_again(
+        self, batch: MicroBatch, written: Written | None, lost: Mapping[str, AppendedTopic]
+    ) -> KafkaEosError | None:
+        """Commit the entry of the committed batch once more, as incomplete if records in topics are `lost`; the error
+        if that failed.
+        """
         last = self._ledger.entry
+        written = replace(
+            written or Written(records=0, bytes=0, milliseconds=0),
+            lost={name: topic.records for name, topic in lost.items()},
+        )
         table = last.table if isinstance(last, LedgerEntry) else None
         try:
             if not self._holds or not self._renew():
                 raise ProducerFenced("another driver may have taken over")
             self._ledger.topic.ensure_again()
             self.appending()
-            self._commit_all(batch, None if incomplete else written, incomplete=incomplete, table=table)
+            self._commit_all(batch, written, incomplete=bool(lost), table=table)
         except KafkaEosError as error:
             with contextlib.suppress(KafkaEosError):  # the first one says why
                 self.abort()

@@ -13,19 +13,26 @@ import pytest
 from spark_kafka_eos.appending import staging_space
 from spark_kafka_eos.appending.append import StagedWrite, append
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
-from spark_kafka_eos.appending.encode_settings import encode_settings
+from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.appending.staging_space import Space
-from spark_kafka_eos.errors import InvalidRow, KafkaEosError, LedgerRefused, OutputLost, StagingFull, StagingLost
-from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.errors import (
+    AttemptsExhausted,
+    InvalidRow,
+    KafkaEosError,
+    LedgerRefused,
+    OutputLost,
+    StagingFull,
+    StagingLost,
+)
+from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.transaction import shared
-from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.shared import SharedTransaction
+from spark_kafka_eos.transaction.commit import commit_batch, committer
 from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
@@ -33,6 +40,10 @@ pytestmark = pytest.mark.broker
 numbers = itertools.count(1)
 LIMIT = 1_000
 BATCH = MicroBatch(query_id="query", batch_id=0, digest="digest")
+
+
+class Died(BaseException):
+    """The driver."""
 
 
 def now():
@@ -46,39 +57,63 @@ def new_topic(either_kafka):
 
 @pytest.fixture
 def write(either_kafka, cluster, tmp_path):
-    """`write(columns, **options)`: batch 0 with these rows; its report. `damage` may change the staged file first."""
+    """`write(columns, **options)`: batch 0 with these rows, or the batch write that the options name; its report.
+    `damage` may change the staged file first; `appended` is called after each attempt's last acknowledgement. With
+    `run`, it is a batch write without txnAppId.
+    """
 
-    def write(columns, damage=None, attempts=1, **options):
+    def write(columns, damage=None, attempts=1, appended=lambda: None, run=None, **options):
         columns.setdefault("key", [None] * len(columns["value"]))
         rows = pa.RecordBatch.from_pydict(columns, schema=pa.schema([(name, ROWS[name]) for name in columns]))
         given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "kafka.transactional.id": f"id-{next(numbers)}"}
         sink = sink_options(given | options)
         staging = Staging(None) if damage is None else Staging(str(tmp_path), inline_bytes=0)
 
+        def looked_up(topic):
+            return target(cluster, topic, sink.ledger_topic)
+
         def stage():
-            encoder = BlockEncoder(encode_settings(sink, sink.topic, cluster), 0, pytest.fail, now)
+            encoder = BlockEncoder(encode_settings(sink, sink.topic, cluster), 0, looked_up, now)
             report = staging.stage("0", 0, itertools.chain(encoder.add(rows), encoder.finish()))
             if damage is not None:
                 damage(tmp_path / report.path)
             return [report]
 
-        transaction = SharedTransaction(sink, cluster, decide_micro_batch(sink))
-        staged = StagedWrite(cluster, sink, staging, stage, 0)
-        return commit_batch(transaction, BATCH, staged, max_attempts=attempts, choice=BY_DRIVER)
+        batch: MicroBatch = BATCH
+        decide: Decide | None = decide_micro_batch(sink)
+        if sink.txn_app_id is not None:
+            destination = destination_of(sink, columns.get("topic", []))
+            batch = batch_write(sink.txn_app_id, sink.txn_version, destination=destination)
+            decide = decide_batch_write(sink)
+        elif run is not None:
+            batch, decide = batch_write(None, None, run=run), None
+        staged = StagedWrite(cluster, sink, staging, stage, batch.batch_id)
+
+        def attempt(identity):
+            report = staged(identity)
+            appended()
+            return report
+
+        written_by = committer(sink, cluster, decide)
+        return commit_batch(written_by, batch, attempt, max_attempts=attempts, choice=BY_DRIVER)
 
     return write
 
 
 @pytest.fixture
 def created_again(either_kafka, monkeypatch):
-    """`created_again(topic, point)`: delete it and create it again when a batch first reaches this point."""
+    """`created_again(topic, point)`: delete it and create it again when a batch first reaches this point; `dies`: and
+    the driver ends there.
+    """
 
-    def once(topic, point):
+    def once(topic, point, *, dies=False):
         def failpoint(name, _=None):
             if name == point:
                 monkeypatch.undo()
                 either_kafka.delete_topic(topic)
                 either_kafka.create_topic(topic)
+                if dies:
+                    raise Died
 
         monkeypatch.setattr(shared, "failpoint", failpoint)
 
@@ -228,11 +263,111 @@ def test_a_topic_that_is_created_again_right_before_the_commit_is_lost_aloud_and
     with pytest.raises(OutputLost, match=f"lost are 50 records in 1 partitions of topic '{first}'") as lost:
         write(rows, attempts=2, **options)
     assert lost.value.committed == "part"
-    with pytest.raises(LedgerRefused, match="batch 0 is incomplete") as refused:
+    lost_records = f"batch 0 is incomplete: .* was deleted .* lost are 50 records of topic '{first}'"
+    with pytest.raises(LedgerRefused, match=lost_records) as refused:
         write(rows, attempts=2, **options)
     (word,) = re.findall(r"resolve='(skip:[^']+)'", str(refused.value))
     assert write(rows, **options, resolve=word).outcome == "skipped"
     assert (consumed(first), consumed(second)) == ([], [b"2"] * 50)
+
+
+@pytest.mark.parametrize("lost_as", ["a topic", "the topic of dead letters", "a topic that rows name"])
+def test_a_batch_write_that_lost_a_topic_is_neither_repeated_nor_skipped_until_somebody_decides(
+    new_topic, write, consumed, created_again, lost_as
+):
+    first, second = new_topic(), new_topic()
+    options = {"txnAppId": f"app-{first}", "kafka.transactional.id": f"app-{first}"}
+    rows = two_topics(first, second)
+    if lost_as == "the topic of dead letters":
+        options |= {"outputTopics": second, "deadLetterTopic": first}
+        rows["topic"] = [None, second] * 50
+    elif lost_as == "a topic":
+        options |= {"outputTopics": f"{first},{second}"}
+    write({"value": [b"4"] * 2, "topic": [second] * 2}, txnVersion="4", **options)
+    created_again(first, "offsets committed")
+    with pytest.raises(OutputLost, match=f"lost are 50 records in 1 partitions of topic '{first}'") as lost:
+        write(rows, txnVersion="5", **options)
+    assert lost.value.committed == "part"
+    words = {}
+    for version in ("5", "6"):
+        what = f"version 5 of 'app-{first}' is incomplete: .* lost are 50 records of topic '{first}'"
+        with pytest.raises(LedgerRefused, match=what) as refused:
+            write(rows, txnVersion=version, **options)
+        words[version] = dict(re.findall(r"resolve='((write|skip):[^']+)'", str(refused.value)))
+    assert [sorted(words[version].values()) for version in words] == [["skip", "write"], ["write"]]
+    assert (consumed(first), consumed(second)) == ([], [b"4"] * 2 + [b"2"] * 50)
+    skip = next(word for word in words["5"] if word.startswith("skip"))
+    assert write(rows, txnVersion="5", **options, resolve=skip).outcome == "skipped"
+    assert write(rows, txnVersion="6", **options, resolve=next(iter(words["6"]))).outcome == "committed"
+    assert write(rows, txnVersion="5", **options).outcome == "skipped", "the word for version 6 settled it"
+    assert (consumed(first), consumed(second)) == ([b"1"] * 50, [b"4"] * 2 + [b"2"] * 100)
+
+
+def test_a_batch_write_of_whose_topics_one_was_created_again_is_not_written_to_the_others_again(
+    new_topic, write, consumed, either_kafka, cluster
+):
+    first, second = new_topic(), new_topic()
+    options = {"txnAppId": f"app-{first}", "kafka.transactional.id": f"app-{first}", "txnVersion": "5"}
+    options |= {"outputTopics": f"{first},{second}"}
+    rows = two_topics(first, second)
+    write(rows, **options)
+    either_kafka.delete_topic(first)
+    either_kafka.create_topic(first)
+    cluster.refresh([first])  # as a job that is run again, in another process
+    with pytest.raises(LedgerRefused, match="txnVersion 5 is committed, but .* some of its topics were created again"):
+        write(rows, **options)
+    assert (consumed(first), consumed(second)) == ([], [b"2"] * 50)
+
+
+def test_without_an_app_id_the_error_says_that_a_rerun_would_repeat_what_the_other_topics_have(
+    new_topic, write, created_again
+):
+    first, second = new_topic(), new_topic()
+    created_again(first, "offsets committed")
+    with pytest.raises(OutputLost, match="do not write the batch again"):
+        write(two_topics(first, second), run="run", outputTopics=f"{first},{second}")
+
+
+def test_a_batch_of_a_driver_that_died_before_it_noticed_a_deletion_is_not_skipped_until_somebody_decides(
+    new_topic, write, consumed, created_again
+):
+    first, second = new_topic(), new_topic()
+    options = {"outputTopics": f"{first},{second}", "kafka.transactional.id": f"died-{first}"}
+    rows = two_topics(first, second)
+    created_again(first, "ended", dies=True)
+    with pytest.raises(Died):
+        write(rows, **options)
+    with pytest.raises(LedgerRefused, match=f"batch 0 is committed, but topic '{first}' was deleted") as refused:
+        write(rows, **options)
+    (word,) = re.findall(r"resolve='(skip:[^']+)'", str(refused.value))
+    assert write(rows, **options, resolve=word).outcome == "skipped"
+    assert (consumed(first), consumed(second)) == ([], [b"2"] * 50)
+
+
+def test_at_least_once_a_topic_that_is_created_again_after_its_records_were_acknowledged_gets_them_again(
+    new_topic, write, consumed, either_kafka
+):
+    first, second = new_topic(), new_topic()
+
+    def create_again():
+        if not deleted:
+            deleted.append(first)
+            either_kafka.delete_topic(first)
+            either_kafka.create_topic(first)
+
+    deleted = []
+    options = {"outputTopics": f"{first},{second}", "deliveryGuarantee": "at-least-once"}
+    report = write(two_topics(first, second), attempts=2, appended=create_again, **options)
+    assert [f"topic '{first}' was deleted" in why for why in report.redone] == [True]
+    assert (consumed(first), consumed(second)) == ([b"1"] * 50, [b"2"] * 100)
+
+
+def test_at_least_once_a_topic_that_is_deleted_for_good_fails_the_batch(new_topic, write, either_kafka):
+    first, second = new_topic(), new_topic()
+    options = {"outputTopics": f"{first},{second}", "deliveryGuarantee": "at-least-once"}
+    with pytest.raises(AttemptsExhausted, match=f"topic '{first}' was deleted") as failed:
+        write(two_topics(first, second), appended=lambda: either_kafka.delete_topic(first), **options)
+    assert failed.value.committed == "acknowledged"
 
 
 def test_the_ledgers_topic_that_is_created_again_right_before_the_commit_has_the_entry_nevertheless(

@@ -27,6 +27,7 @@ from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.transaction import shared
+from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -569,6 +570,29 @@ def test_a_skipped_stateless_batch_no_longer_needs_its_source_records(spark, kaf
     run(frame, process, checkpoint)
     assert outcomes == ["skipped", "committed"]
     assert written(options) == list(range(120))
+
+
+@MODES
+def test_at_least_once_a_topic_that_is_deleted_after_its_records_were_acknowledged_has_them_nevertheless(
+    kafka, options, numbers, tmp_path, monkeypatch, mode
+):
+    append = IdempotentWrites.append
+    times: list[int] = []
+
+    def append_and_delete(self, write):
+        appended = append(self, write)
+        if not times:
+            kafka.delete_topic(options["topic"])
+            kafka.create_topic(options["topic"], 3)
+        times.append(appended.records)
+        return appended
+
+    monkeypatch.setattr(IdempotentWrites, "append", append_and_delete)
+    del options["kafka.transactional.id"]
+    writer = TransactionalWriter(options | {"appendMode": mode, "deliveryGuarantee": "at-least-once"})
+    run(numbers(0, 100), writer, tmp_path / "checkpoint")
+    assert times == [100, 100]
+    assert written(options) == list(range(100))
 
 
 @MODES

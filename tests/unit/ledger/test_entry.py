@@ -58,7 +58,15 @@ entries = st.builds(
     incomplete=st.booleans(),
     table=st.none() | COUNT,
     transaction_version=st.none() | st.sampled_from((0, 1, 2)),
-    written=st.none() | st.builds(Written, records=COUNT, bytes=COUNT, milliseconds=COUNT, dead_letters=COUNT),
+    written=st.none()
+    | st.builds(
+        Written,
+        records=COUNT,
+        bytes=COUNT,
+        milliseconds=COUNT,
+        dead_letters=COUNT,
+        lost=st.dictionaries(TOPIC, COUNT),
+    ),
 )
 
 

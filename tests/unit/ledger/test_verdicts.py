@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, digest, source_mark
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written, digest, source_mark
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import (
     MOST_DESTINATIONS,
@@ -295,6 +295,68 @@ def test_a_version_whose_rows_went_to_other_topics_is_refused_where_the_rows_nam
     assert "with rows for a@1" in refused(decide_batch_write(found, to("*b@2", 3)))
     assert isinstance(decide_batch_write(found, to("*b@2", 4)), Write)
     assert isinstance(decide_batch_write(found, to("b@2", 3)), Write)
+
+
+def lacking(**versions: str) -> LedgerEntry:
+    """Version 3 was written to `a` and `b`, and topic `b` was deleted in that moment."""
+    lost = Written(records=9, bytes=90, milliseconds=1, lost={"b": 4})
+    return replace(wrote(**versions), batch_id=3, digest="of-3", incomplete=True, written=lost)
+
+
+def to_both(place: str, version: int) -> MicroBatch:
+    """A write of the job that writes to `a` and `b`."""
+    return replace(to(place, version), digest=f"of-{version}")
+
+
+@pytest.mark.parametrize("place", ["a@1,b@2", "a@1,b@3", "*a@1,b@2"])
+def test_a_batch_write_that_lost_records_is_neither_skipped_nor_repeated(place: str) -> None:
+    verdict = decide_batch_write(lacking(**{"a@1,b@2": "1,3"}), to_both(place, 3))
+    assert "version 3 of 'ours' is incomplete" in refused(verdict)
+    assert "lost are 4 records of topic 'b'" in refused(verdict)
+    assert [word.split(":")[0] for word in words(verdict)] == ["write", "skip"]
+
+
+def test_a_batch_write_that_lost_records_stops_what_is_new_until_a_word_settles_it() -> None:
+    found = lacking(**{"a@1,b@2": "1,3"})
+    assert isinstance(decide_batch_write(found, to_both("a@1,b@2", 1)), Skip)
+    for place in ("a@1,b@2", "c@3"):
+        (word,) = words(decide_batch_write(found, to_both(place, 4)))
+        assert word.startswith("write:")
+        assert isinstance(decide_batch_write(found, to_both(place, 4), resolve=word), Write)
+
+
+@pytest.mark.parametrize("lost", [None, Written(records=9, bytes=90, milliseconds=1)])
+def test_a_batch_write_is_refused_as_incomplete_where_the_record_with_the_numbers_is_lost(lost: Written | None) -> None:
+    found = replace(lacking(**{"a@1,b@2": "3"}), written=lost)
+    assert "the error of that write says what is lost" in refused(decide_batch_write(found, to_both("a@1,b@2", 3)))
+
+
+@pytest.mark.parametrize(
+    ("place", "verdict"),
+    [
+        ("a@1,b@2", Skip),
+        ("a@1,b@9", Refuse),
+        ("a@8,b@2", Refuse),
+        ("a@8,b@9", Write),
+        ("a@1", Write),
+        ("b@2", Write),
+        ("a@1,b@2,c@3", Write),
+    ],
+)
+def test_a_version_is_not_written_again_to_those_of_its_topics_that_have_it(place: str, verdict: type) -> None:
+    found = replace(wrote(**{"a@1,b@2": "3"}), batch_id=3)
+    assert isinstance(decide_batch_write(found, to(place, 3)), verdict)
+    assert isinstance(decide_batch_write(found, to(place, 4)), Write)
+
+
+def test_a_batch_that_lost_a_topic_since_is_not_skipped_without_a_word_and_the_next_one_is_written() -> None:
+    found = replace(told(7, {O0: 30}), digest="now")
+    verdict = decide(found, ranged(7, {O0: 20}, {O0: 30}), own="here", deleted=["out"])
+    assert "topic 'out' was deleted since" in refused(verdict)
+    (word,) = words(verdict)
+    assert word.startswith("skip:")
+    assert isinstance(decide(found, ranged(7, {O0: 20}, {O0: 30}), own="here", deleted=["out"], resolve=word), Skip)
+    assert isinstance(decide(found, ranged(8, {O0: 30}, {O0: 40}), own="here", deleted=["out"]), Write)
 
 
 @pytest.mark.parametrize("version", [1, 3])
