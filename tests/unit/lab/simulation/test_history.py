@@ -80,7 +80,12 @@ RARE = ("no-fence", "earlier-runs-unknown")
 
 
 # Takes several coincidences, so the search begins shortly before the first seed that has them.
-BEGIN_AT = {"no-look-again": 1_500, "epoch-is-not-named": 52_400, "any-abort-is-the-coordinators": 733_600}
+BEGIN_AT = {
+    "ledger-before-init": 3_700,
+    "no-look-again": 1_500,
+    "epoch-is-not-named": 52_400,
+    "any-abort-is-the-coordinators": 733_600,
+}
 
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in RARE])
