@@ -83,6 +83,7 @@ RARE = ("no-fence", "earlier-runs-unknown")
 BEGIN_AT = {
     "ledger-before-init": 3_700,
     "no-look-again": 1_500,
+    "no-owner-check": 5_600,
     "epoch-is-not-named": 52_400,
     "any-abort-is-the-coordinators": 733_600,
 }
