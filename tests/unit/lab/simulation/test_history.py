@@ -76,7 +76,10 @@ def test_a_late_driver_does_not_take_an_abort_of_the_live_one_for_that_of_the_co
 #
 # A late driver that goes by an entry's earlier runs is nearly always stopped by Spark before, which finds its batch
 # recorded as done: no harm was found in 19,000 seeds. A trace shows the entry (tests/spec/test_many_traces.py).
-RARE = ("no-fence", "earlier-runs-unknown")
+#
+# An abort of another driver that is taken for the coordinator's was at seed 733,661 until each batch looked up its topics'
+# ids twice more. Since then none is known: none in 0 to 2,499, 733,600 to 737,599 and 742,000 to 744,499.
+RARE = ("no-fence", "earlier-runs-unknown", "any-abort-is-the-coordinators")
 
 
 # Takes several coincidences, so the search begins shortly before the first seed that has them.
@@ -85,7 +88,6 @@ BEGIN_AT = {
     "no-look-again": 1_500,
     "no-owner-check": 5_600,
     "epoch-is-not-named": 52_400,
-    "any-abort-is-the-coordinators": 733_600,
 }
 
 
