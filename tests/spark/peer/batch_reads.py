@@ -294,9 +294,9 @@ def without_an_isolation_level_uncommitted_records_are_read(connector: Connector
 
 @case(
     OFFSETS,
-    Refusal("isolation.level"),
+    Refusal("for configuration isolation.level"),
     "kafka.isolation.level",
-    here=Refusal("kafka.isolation.level"),
+    here=Refusal("option 'kafka.isolation.level': 'intentionally' is not one of"),
 )
 def an_isolation_level_that_there_is_not_is_refused(connector: Connector) -> object:
     return numbers(connector.read(connector.topic([b"1"]), **{"kafka.isolation.level": "intentionally"}))
@@ -360,7 +360,7 @@ def without_an_option_each_partition_has_a_task_of_its_own(connector: Connector)
     Refusal("should have the same topic-partitions"),
     "startingOffsets",
     "endingOffsets",
-    here=Refusal("-2"),
+    here=Refusal("option 'endingOffsets': does not list .*-2"),
 )
 def a_start_and_an_end_of_other_partitions_are_refused(connector: Connector) -> object:
     topic = three_partitions(connector)
@@ -372,7 +372,7 @@ def a_start_and_an_end_of_other_partitions_are_refused(connector: Connector) -> 
     OFFSETS,
     Refusal("start offsets don't match what are assigned"),
     "startingOffsets",
-    here=Refusal("does not list .*-2"),
+    here=Refusal("option 'startingOffsets': does not list .*-2"),
 )
 def a_start_that_leaves_a_partition_out_is_refused(connector: Connector) -> object:
     topic = three_partitions(connector)
@@ -385,7 +385,7 @@ def times_of(count: int) -> None:
         OFFSETS,
         Refusal("timestamp based start offsets don't match what are assigned"),
         STARTS,
-        here=Refusal(f"{STARTS}.* lists? .*-{2 if count < 3 else 3}"),
+        here=Refusal(f"option '{STARTS}': " + ("does not list .*-2" if count < 3 else "lists .*-3, which")),
         sentence=f"times_of_{count}_partitions_are_refused_for_a_topic_of_3",
     )
     def run(connector: Connector) -> object:
@@ -426,13 +426,24 @@ def a_start_after_an_end_by_time_is_refused(connector: Connector) -> object:
     return numbers(connector.read(topic, **bounds))
 
 
-@case(SUITE, Refusal("greater than"), "startingOffsets", here=Refusal("start after its end"))
+@case(
+    SUITE,
+    Refusal("start offset .* is greater than the resolved end offset"),
+    "startingOffsets",
+    here=Refusal("start after its end"),
+)
 def a_start_after_the_latest_offset_is_refused(connector: Connector) -> object:
     topic = connector.topic([], [], [])
     return numbers(connector.read(topic, startingOffsets=everywhere(topic, 1, 1, 1)))
 
 
-@case(SUITE, Refusal("greater than"), "startingTimestamp", "endingTimestamp", here=Refusal("start after its end"))
+@case(
+    SUITE,
+    Refusal("start offset .* is greater than the resolved end offset"),
+    "startingTimestamp",
+    "endingTimestamp",
+    here=Refusal("start after its end"),
+)
 def a_time_of_the_start_after_that_of_the_end_is_refused(connector: Connector) -> object:
     topic = three_times(connector)
     return numbers(connector.read(topic, startingTimestamp=f"{THIRD}", endingTimestamp=f"{SECOND}"))

@@ -85,7 +85,7 @@ for option in ("groupIdPrefix", "kafka.group.id"):
 @case(
     OWN,
     [0],
-    here=Refusal("startingOffset"),
+    here=Refusal("unknown option. Did you mean startingOffsets"),
     documented=Documented("Options", "Some options that the built-in source ignores are errors here"),
 )
 def an_option_that_is_misspelt_is_ignored(connector: Connector) -> object:
@@ -136,9 +136,9 @@ def record_batches_are_compressed_as_the_option_says(connector: Connector) -> ob
 
 @case(
     OWN,
-    Refusal("RecordTooLarge|larger than"),
+    Refusal("larger than 10000"),
     "kafka.max.request.size",
-    here=Refusal("max.request.size"),
+    here=Refusal("the limit is 10,000 .kafka.max.request.size"),
 )
 def a_record_above_the_maximum_of_a_request_is_refused(connector: Connector) -> object:
     frame = connector.spark.createDataFrame([("x" * 20_000,)], "value string")
@@ -148,10 +148,10 @@ def a_record_above_the_maximum_of_a_request_is_refused(connector: Connector) -> 
 
 @case(
     OWN,
-    Refusal("Expiring|Timeout|timed out"),
+    Refusal("Expiring 1 record"),
     "kafka.delivery.timeout.ms",
     "kafka.request.timeout.ms",
-    here=Refusal("BrokerUnreachable|PreflightFailed"),
+    here=Refusal("errors.BrokerUnreachable: .*Nothing was committed"),
 )
 def a_write_to_a_broker_that_hangs_fails_after_the_timeouts(connector: Connector) -> object:
     timeouts = {"kafka.delivery.timeout.ms": "3000", "kafka.request.timeout.ms": "1000", "kafka.max.block.ms": "30000"}

@@ -89,78 +89,121 @@ def ranges(
 
 
 ranges(
-    "a_range_without_an_option_is_one_piece", None, [("t1", 1, 2)], [("t1", 1, 2)],
-)  # fmt: skip
+    "a_range_without_an_option_is_one_piece",
+    None,
+    [("t1", 1, 2)],
+    [("t1", 1, 2)],
+)
 ranges(
-    "an_empty_range_without_an_option_has_no_piece", None, [("t1", 1, 2), ("t2", 1, 1)], [("t1", 1, 2)],
-)  # fmt: skip
+    "an_empty_range_without_an_option_has_no_piece",
+    None,
+    [("t1", 1, 2), ("t2", 1, 1)],
+    [("t1", 1, 2)],
+)
 ranges(
-    "as_many_ranges_as_the_minimum_are_not_divided", 3,
-    [("t1", 1, 2), ("t2", 1, 2), ("t3", 1, 2)], [("t1", 1, 2), ("t2", 1, 2), ("t3", 1, 2)], in_every_run=True,
-)  # fmt: skip
+    "as_many_ranges_as_the_minimum_are_not_divided",
+    3,
+    [("t1", 1, 2), ("t2", 1, 2), ("t3", 1, 2)],
+    [("t1", 1, 2), ("t2", 1, 2), ("t3", 1, 2)],
+    in_every_run=True,
+)
 ranges(
-    "one_range_is_divided_into_the_minimum", 4,
-    [("t1", 1, 5)], [("t1", 1, 2), ("t1", 2, 3), ("t1", 3, 4), ("t1", 4, 5)],
-)  # fmt: skip
+    "one_range_is_divided_into_the_minimum",
+    4,
+    [("t1", 1, 5)],
+    [("t1", 1, 2), ("t1", 2, 3), ("t1", 3, 4), ("t1", 4, 5)],
+)
 ranges(
-    "the_larger_one_of_two_ranges_is_divided", 4, [("t1", 1, 5), ("t2", 1, 21)],
+    "the_larger_one_of_two_ranges_is_divided",
+    4,
+    [("t1", 1, 5), ("t2", 1, 21)],
     [("t1", 1, 5), ("t2", 1, 7), ("t2", 7, 14), ("t2", 14, 21)],
-)  # fmt: skip
+)
 ranges(
-    "an_empty_range_leaves_its_share_to_the_others", 4, [("t1", 1, 1), ("t2", 1, 21)],
+    "an_empty_range_leaves_its_share_to_the_others",
+    4,
+    [("t1", 1, 1), ("t2", 1, 21)],
     [("t2", 1, 6), ("t2", 6, 11), ("t2", 11, 16), ("t2", 16, 21)],
-)  # fmt: skip
+)
 ranges(
-    "a_very_small_range_stays_beside_a_very_large_one", 4, [("t1", 1, 2), ("t2", 1, 1001)],
+    "a_very_small_range_stays_beside_a_very_large_one",
+    4,
+    [("t1", 1, 2), ("t2", 1, 1001)],
     [("t1", 1, 2), ("t2", 1, 334), ("t2", 334, 667), ("t2", 667, 1001)],
-)  # fmt: skip
+)
 ranges(
-    "a_minimum_below_the_number_of_ranges_divides_nothing", 1,
-    [("t1", 1, 5), ("t2", 1, 21)], [("t1", 1, 5), ("t2", 1, 21)],
-)  # fmt: skip
+    "a_minimum_below_the_number_of_ranges_divides_nothing",
+    1,
+    [("t1", 1, 5), ("t2", 1, 21)],
+    [("t1", 1, 5), ("t2", 1, 21)],
+)
 ranges(
-    "a_range_that_is_no_multiple_of_the_minimum_has_its_rest_in_the_last_piece", 3,
-    [("t1", 1, 11)], [("t1", 1, 4), ("t1", 4, 7), ("t1", 7, 11)],
-)  # fmt: skip
+    "a_range_that_is_no_multiple_of_the_minimum_has_its_rest_in_the_last_piece",
+    3,
+    [("t1", 1, 11)],
+    [("t1", 1, 4), ("t1", 4, 7), ("t1", 7, 11)],
+)
 ranges(
-    "an_empty_range_beside_two_others_is_left_out", 4, [("t1", 1, 5), ("t2", 1, 21), ("t3", 1, 1)],
+    "an_empty_range_beside_two_others_is_left_out",
+    4,
+    [("t1", 1, 5), ("t2", 1, 21), ("t3", 1, 1)],
     [("t1", 1, 5), ("t2", 1, 7), ("t2", 7, 14), ("t2", 14, 21)],
-)  # fmt: skip
+)
 ranges(
-    "no_offset_is_dropped_where_ranges_are_divided", 6, [("t1", 0, 10), ("t2", 0, 10), ("t3", 0, 1)],
+    "no_offset_is_dropped_where_ranges_are_divided",
+    6,
+    [("t1", 0, 10), ("t2", 0, 10), ("t3", 0, 1)],
     [("t1", 0, 3), ("t1", 3, 6), ("t1", 6, 10), ("t2", 0, 3), ("t2", 3, 6), ("t2", 6, 10), ("t3", 0, 1)],
-)  # fmt: skip
+)
 ranges(
-    "three_large_ranges_are_divided_by_their_sizes", 9, [("t1", 0, 10000), ("t2", 0, 15000), ("t3", 0, 20000)],
+    "three_large_ranges_are_divided_by_their_sizes",
+    9,
+    [("t1", 0, 10000), ("t2", 0, 15000), ("t3", 0, 20000)],
     [
         *[("t1", at, at + 5000) for at in (0, 5000)],
         *[("t2", at, at + 5000) for at in (0, 5000, 10000)],
         *[("t3", at, at + 5000) for at in (0, 5000, 10000, 15000)],
     ],
-)  # fmt: skip
+)
 ranges(
-    "two_large_ranges_are_divided_beside_a_small_one", 6, [("t1", 0, 500), ("t2", 0, 12000), ("t3", 0, 15001)],
+    "two_large_ranges_are_divided_beside_a_small_one",
+    6,
+    [("t1", 0, 500), ("t2", 0, 12000), ("t3", 0, 15001)],
     [
-        ("t1", 0, 500), ("t2", 0, 6000), ("t2", 6000, 12000),
-        ("t3", 0, 5000), ("t3", 5000, 10000), ("t3", 10000, 15001),
+        ("t1", 0, 500),
+        ("t2", 0, 6000),
+        ("t2", 6000, 12000),
+        ("t3", 0, 5000),
+        ("t3", 5000, 10000),
+        ("t3", 10000, 15001),
     ],
-)  # fmt: skip
+)
 ranges(
-    "one_large_range_is_divided_beside_two_small_ones", 6, [("t1", 0, 1), ("t2", 0, 1), ("t3", 0, 10000)],
+    "one_large_range_is_divided_beside_two_small_ones",
+    6,
+    [("t1", 0, 1), ("t2", 0, 1), ("t3", 0, 10000)],
     [("t1", 0, 1), ("t2", 0, 1), *[("t3", at, at + 2500) for at in (0, 2500, 5000, 7500)]],
-)  # fmt: skip
+)
 ranges(
-    "a_range_of_two_offsets_is_divided_beside_two_of_one", 4, [("t1", 0, 1), ("t2", 0, 1), ("t3", 0, 2)],
+    "a_range_of_two_offsets_is_divided_beside_two_of_one",
+    4,
+    [("t1", 0, 1), ("t2", 0, 1), ("t3", 0, 2)],
     [("t1", 0, 1), ("t2", 0, 1), ("t3", 0, 1), ("t3", 1, 2)],
-)  # fmt: skip
+)
 ranges(
-    "a_maximum_of_records_divides_a_range", None, [("t1", 0, 10)],
-    [("t1", 0, 3), ("t1", 3, 6), ("t1", 6, 10)], maximum=4,
-)  # fmt: skip
+    "a_maximum_of_records_divides_a_range",
+    None,
+    [("t1", 0, 10)],
+    [("t1", 0, 3), ("t1", 3, 6), ("t1", 6, 10)],
+    maximum=4,
+)
 ranges(
-    "a_minimum_of_tasks_and_a_maximum_of_records_both_hold", 4, [("t1", 0, 10), ("t2", 0, 2)],
-    [("t1", 0, 3), ("t1", 3, 6), ("t1", 6, 10), ("t2", 0, 2)], maximum=4,
-)  # fmt: skip
+    "a_minimum_of_tasks_and_a_maximum_of_records_both_hold",
+    4,
+    [("t1", 0, 10), ("t2", 0, 2)],
+    [("t1", 0, 3), ("t1", 3, 6), ("t1", 6, 10), ("t2", 0, 2)],
+    maximum=4,
+)
 
 
 # -- JSON
@@ -193,7 +236,7 @@ def offsets_are_read_from_objects_with_minus_one_and_minus_two(connector: Connec
 
 
 def malformed(name: str, text: str, parse: Callable[[Connector, str], object], option: str) -> None:
-    @case(JSON, Refusal("Expected e.g."), option, here=Refusal("expected"), sentence=f"{name}_are_refused")
+    @case(JSON, Refusal("Expected e.g."), option, here=Refusal("; expected "), sentence=f"{name}_are_refused")
     def run(connector: Connector) -> object:
         return parse(connector, text)
 

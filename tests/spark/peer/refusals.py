@@ -28,57 +28,108 @@ T = {"subscribe": "t"}
 for kind, name in ((BATCH, "a_batch_read"), (STREAM, "a_stream")):
     refused(
         f"{name}_that_says_nothing_to_read_is_refused",
-        kind, "One of the following options must be specified.*subscribe", "subscribe, subscribePattern.*assign", {},
-        "subscribe", "subscribePattern", "assign", in_every_run=kind == STREAM,
-    )  # fmt: skip
-    refused(
-        f"{name}_of_topics_and_of_a_pattern_is_refused",
-        kind, "Only one of", "only one of|one of|set only", T | {"subscribePattern": "t.*"},
-        "subscribe", "subscribePattern",
-    )  # fmt: skip
-    refused(
-        f"{name}_of_topics_and_of_partitions_is_refused",
-        kind, "Only one of", "only one of|one of|set only", T | {"assign": '{"a": [0]}'}, "subscribe", "assign",
-    )  # fmt: skip
-    refused(
-        f"{name}_of_no_partitions_is_refused", kind, "No topicpartitions to assign", "assign", {"assign": ""}, "assign"
+        kind,
+        "One of the following options must be specified.*subscribe",
+        "the topics to read are not set",
+        {},
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        in_every_run=kind == STREAM,
     )
     refused(
-        f"{name}_of_no_topics_is_refused", kind, "No topics to subscribe", "subscribe", {"subscribe": ""}, "subscribe"
+        f"{name}_of_topics_and_of_a_pattern_is_refused",
+        kind,
+        "Only one of",
+        "subscribe and subscribePattern cannot be combined",
+        T | {"subscribePattern": "t.*"},
+        "subscribe",
+        "subscribePattern",
+    )
+    refused(
+        f"{name}_of_topics_and_of_partitions_is_refused",
+        kind,
+        "Only one of",
+        "subscribe and assign cannot be combined",
+        T | {"assign": '{"a": [0]}'},
+        "subscribe",
+        "assign",
+    )
+    refused(
+        f"{name}_of_no_partitions_is_refused",
+        kind,
+        "No topicpartitions to assign",
+        "option 'assign': '' is not valid JSON",
+        {"assign": ""},
+        "assign",
+    )
+    refused(
+        f"{name}_of_no_topics_is_refused",
+        kind,
+        "No topics to subscribe",
+        "option 'subscribe': must not be empty",
+        {"subscribe": ""},
+        "subscribe",
     )
     refused(
         f"{name}_of_an_empty_pattern_is_refused",
-        kind, "Pattern to subscribe is empty", "subscribePattern", {"subscribePattern": ""}, "subscribePattern",
-    )  # fmt: skip
+        kind,
+        "Pattern to subscribe is empty",
+        "option 'subscribePattern': must not be empty",
+        {"subscribePattern": ""},
+        "subscribePattern",
+    )
 
 refused(
     "a_batch_read_that_starts_at_the_latest_offset_is_refused",
-    BATCH, "Starting offset can't be latest", "latest", T | {"startingOffsets": "latest"}, "startingOffsets",
-)  # fmt: skip
+    BATCH,
+    "Starting offset can't be latest",
+    "cannot start at the latest offset",
+    T | {"startingOffsets": "latest"},
+    "startingOffsets",
+)
 refused(
     "a_batch_read_that_starts_at_the_latest_offset_of_a_partition_is_refused",
-    BATCH, "startingOffsets for t-0 can't be latest", "latest", T | {"startingOffsets": '{"t": {"0": -1}}'},
-    "startingOffsets", in_every_run=True,
-)  # fmt: skip
+    BATCH,
+    "startingOffsets for t-0 can't be latest",
+    "cannot start at the latest offset",
+    T | {"startingOffsets": '{"t": {"0": -1}}'},
+    "startingOffsets",
+    in_every_run=True,
+)
 refused(
     "a_batch_read_that_ends_at_the_earliest_offset_is_refused",
-    BATCH, "Ending offset can't be earliest", "endingOffsets", T | {"endingOffsets": "earliest"}, "endingOffsets",
-)  # fmt: skip
+    BATCH,
+    "Ending offset can't be earliest",
+    "option 'endingOffsets': 'earliest' is not",
+    T | {"endingOffsets": "earliest"},
+    "endingOffsets",
+)
 refused(
     "a_batch_read_that_ends_at_the_earliest_offset_of_a_partition_is_refused",
-    BATCH, "ending offset for t-0 can't be earliest", "endingOffsets", T | {"endingOffsets": '{"t": {"0": -2}}'},
+    BATCH,
+    "ending offset for t-0 can't be earliest",
+    "option 'endingOffsets': -2 .*is not",
+    T | {"endingOffsets": '{"t": {"0": -2}}'},
     "endingOffsets",
-)  # fmt: skip
+)
 refused(
     "a_stream_that_ends_at_the_latest_offset_is_refused",
-    STREAM, "Ending offset not valid in streaming queries", "endingOffsets", T | {"endingOffsets": "latest"},
+    STREAM,
+    "Ending offset not valid in streaming queries",
+    "option 'endingOffsets': the latest offset",
+    T | {"endingOffsets": "latest"},
     "endingOffsets",
-)  # fmt: skip
+)
 refused(
     "a_minimum_of_offsets_above_their_maximum_is_refused",
-    STREAM, "minOffsetPerTrigger.20. is higher than the maxOffsetsPerTrigger.15.", "minOffsetsPerTrigger",
-    T | {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"}, "minOffsetsPerTrigger", "maxOffsetsPerTrigger",
-)  # fmt: skip
+    STREAM,
+    "minOffsetPerTrigger.20. is higher than the maxOffsetsPerTrigger.15.",
+    "20 is greater than maxOffsetsPerTrigger, 15",
+    T | {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"},
+    "minOffsetsPerTrigger",
+    "maxOffsetsPerTrigger",
+)
 
 UNSUPPORTED = {
     "kafka.auto.offset.reset": ("someValue", "none", "earliest", "latest"),
@@ -90,8 +141,13 @@ UNSUPPORTED = {
 for option, contents in UNSUPPORTED.items():
     for content in contents:
         refused(
-            f"{option}={content}_is_refused", STREAM, "not supported", option, T | {option: content}, option,
-        )  # fmt: skip
+            f"{option}={content}_is_refused",
+            STREAM,
+            "not supported",
+            f"option '{option}': ",
+            T | {option: content},
+            option,
+        )
 
 
 @case(
@@ -115,7 +171,7 @@ for content in ("a", "1.0", "0", "-1"):
         STREAM,
         Refusal("minPartitions|NumberFormatException|For input string"),
         "minPartitions",
-        here=Refusal("minPartitions"),
+        here=Refusal("option 'minPartitions': "),
         sentence=f"min_partitions_of_{content}_are_refused",
     )
     def min_partitions_that_are_no_number(connector: Connector, content: str = content) -> object:

@@ -267,11 +267,17 @@ def keys_and_values_may_be_null(connector: Connector) -> object:
 @case(
     SUITE,
     [
-        ("key", "binary"), ("value", "binary"), ("topic", "string"), ("partition", "int"), ("offset", "bigint"),
-        ("timestamp", "timestamp"), ("timestampType", "int"), ("headers", "array<struct<key:string,value:binary>>"),
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
     ],
     "includeHeaders",
-)  # fmt: skip
+)
 def the_columns_have_the_types_that_they_have(connector: Connector) -> object:
     return connector.stream(connector.topic([]), includeHeaders="true").dtypes
 
@@ -285,11 +291,16 @@ def a_record_is_a_row_with_its_place_time_and_headers(connector: Connector) -> o
         assert [row.topic for row in frame.collect()] in ([], [topic])
         return [
             (
-                row.key, bytes(row.value), row.partition, row.offset, row.timestamp.timestamp(), row.timestampType,
+                row.key,
+                bytes(row.value),
+                row.partition,
+                row.offset,
+                row.timestamp.timestamp(),
+                row.timestampType,
                 [(header.key, bytes(header["value"])) for header in row.headers],
             )
             for row in frame.collect()
-        ]  # fmt: skip
+        ]
 
     return connector.query(connector.stream(topic, includeHeaders="true"), read=everything).run()[0]
 
@@ -317,7 +328,7 @@ def a_watermark_and_windows_follow_the_records_times(connector: Connector) -> ob
     SUITE,
     Refusal("ArithmeticException|long overflow|MALFORMED_RECORD_TIMESTAMP"),
     "subscribe",
-    here=Refusal("UndecodableRecord"),
+    here=Refusal("errors.UndecodableRecord:"),
 )
 def a_timestamp_that_spark_cannot_hold_fails_the_query(connector: Connector) -> object:
     topic = connector.topic([], config={"message.timestamp.after.max.ms": (1 << 63) - 1})
