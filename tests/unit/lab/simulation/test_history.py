@@ -78,8 +78,8 @@ def test_a_late_driver_does_not_take_an_abort_of_the_live_one_for_that_of_the_co
 # recorded as done: no harm was found in 19,000 seeds. A trace shows the entry (tests/spec/test_many_traces.py).
 #
 # An abort of another driver that is taken for the coordinator's was at seed 733,661 until each batch looked up its
-# topics' ids twice more. Since then none is known: none in 0 to 10,499, 733,600 to 737,599 and 742,000 to 744,499. Eight
-# tests of tests/unit/transaction/test_shared.py fail with this bug, such as
+# topics' ids twice more. Since then none is known: none in 0 to 10,499, 733,600 to 737,599 and 742,000 to 744,499.
+# Eight tests of tests/unit/transaction/test_shared.py fail with this bug, such as
 # test_who_comes_back_before_its_first_request_takes_no_id_from_a_driver_that_aborts.
 RARE = ("no-fence", "earlier-runs-unknown", "any-abort-is-the-coordinators")
 
