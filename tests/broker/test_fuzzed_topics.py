@@ -202,7 +202,7 @@ class Ask:
         options |= {"kafka.isolation.level": level, "failOnDataLoss": str(drawing.fails).lower()}
         options["includeHeaders"] = chance.choice(["true", "false"])
         numbers = [*range(life.now_partitions)]
-        selecting = {"assign": json.dumps({life.topic: numbers}), "subscribePattern": f"{life.topic}|nothing-else"}
+        selecting = {"assign": json.dumps({life.topic: numbers}), "subscribePattern": f"^{life.topic}$|nothing-else"}
         how = chance.choice(["subscribe", "subscribe", *selecting])
         options[how] = selecting.get(how, life.topic)
         rows = [row for row in there.rows[level] if start[row[1]] <= row[2] < end[row[1]]]
