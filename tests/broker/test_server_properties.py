@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from spark_kafka_eos.options import from_properties, sink_options
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options.properties import entries
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -18,9 +19,7 @@ from tests.pages import ROOT
 
 pytestmark = pytest.mark.broker
 
-FILE = {
-    name.removeprefix("kafka."): value for name, value in from_properties(ROOT / "conf" / "server.properties").items()
-}
+FILE = entries(ROOT / "conf" / "server.properties")
 SINCE = {"transaction.partition.verification.enable": (3, 6), "producer.id.expiration.ms": (3, 4)}
 
 
