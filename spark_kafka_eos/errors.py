@@ -163,7 +163,8 @@ class BrokerError(KafkaEosError):
         self, api: str, code: int, name: str, context: str, *, action: str = "", committed: Committed = "nothing"
     ) -> None:
         super().__init__(f"{api} answered {name} ({code}) for {context}", action=action, committed=committed)
-        self.api, self.code, self.name, self.context = api, code, name, context
+        self.api, self.name, self.context = api, name, context
+        self.code = int(code)  # not an enumeration's member, which an older release could not unpickle
 
 
 class AuthorizationFailed(BrokerError):

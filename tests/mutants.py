@@ -41,13 +41,13 @@ MUTANTS: Mapping[str, Mutant] = {
     "Sequence numbers start at 0": Mutant("appending.sequences", "_MASK = 0x7FFF_FFFF", "_MASK = 0xFFFF_FFFF"),
     "A duplicate counts as a success": Mutant(
         "appending.send_plan",
-        "(answer.code == _DUPLICATE_SEQUENCE and batch.sent > 1)",
-        "(answer.code == _DUPLICATE_SEQUENCE)",
+        "(answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.sent > 1)",
+        "(answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER)",
     ),
     "A gap in the sequence is fatal": Mutant(
         "appending.send_plan",
-        "== _OUT_OF_ORDER_SEQUENCE and lane.is_behind_another(batch)",
-        "== _OUT_OF_ORDER_SEQUENCE",
+        "== ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.is_behind_another(batch)",
+        "== ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     "Retries neither lose, repeat nor reorder": Mutant(
         "appending.send_plan", "if self.plain or not self.known:", "if self.plain:"
@@ -79,7 +79,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "options.sink_parser", 'if "transactional_id" not in values:', "if False:"
     ),
     "One active producer for each transactional id": Mutant(
-        _CODES, "90: Reaction.FENCED,  # PRODUCER_FENCED", "90: Reaction.ABORT,"
+        _CODES, ".PRODUCER_FENCED: Reaction.FENCED,", ".PRODUCER_FENCED: Reaction.ABORT,"
     ),
     "A new session begins after the transaction of the last one": Mutant(
         "transaction.shared",
@@ -105,7 +105,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "self._committed(entry, self.identity)",
     ),
     "An id that was idle for long continues": Mutant(
-        _CODES, "49: Reaction.ABORT,  # INVALID_PRODUCER_ID_MAPPING", "49: Reaction.FATAL,"
+        _CODES, "INVALID_PRODUCER_ID_MAPPING: Reaction.ABORT,", "INVALID_PRODUCER_ID_MAPPING: Reaction.FATAL,"
     ),
     # -- requests
     "1. Any broker names the coordinator": Mutant(
@@ -115,7 +115,9 @@ MUTANTS: Mapping[str, Mutant] = {
         _COORDINATOR, "producer_id=held.producer_id if held else -1,", "producer_id=-1,"
     ),
     "3. A transaction begins without a request": Mutant(
-        _COORDINATOR, "nothing_open = not commit and response.error_code == _INVALID_TXN_STATE", "nothing_open = False"
+        _COORDINATOR,
+        "nothing_open = not commit and response.error_code == ErrorCode.INVALID_TXN_STATE",
+        "nothing_open = False",
     ),
     "4.1 AddPartitionsToTxn": Mutant(_COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if True:"),
     "4.2 Produce names the transactional id": Mutant(
@@ -136,8 +138,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "lost = True\n",
         'lost = True\n            raise CommitOutcomeUnknown("it is not sent again")\n',
     ),
-    "5.2 The next transaction waits": Mutant(_CODES, "51: Reaction.RETRY_SOON", "51: Reaction.RETRY_SAME"),
-    "Each error code has its reaction": Mutant(_CODES, "59: Reaction.ABORT", "59: Reaction.FATAL"),
+    "5.2 The next transaction waits": Mutant(
+        _CODES, "_TRANSACTIONS: Reaction.RETRY_SOON", "_TRANSACTIONS: Reaction.RETRY_SAME"
+    ),
+    "Each error code has its reaction": Mutant(_CODES, "_PRODUCER_ID: Reaction.ABORT", "_PRODUCER_ID: Reaction.FATAL"),
     # -- consumers
     "`isolation.level` is a choice": Mutant(
         "options.source", '"read_uncommitted"] = "read_committed"', '"read_uncommitted"] = "read_uncommitted"'
@@ -185,7 +189,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "_WITH_PRODUCER_IDS, _WITH_ONE_FORMAT = (0, 9), (3, 0)",
     ),
     "A topic in an old format refuses": Mutant(
-        _CODES, '("TxnOffsetCommit", 43): "It is', '("OffsetCommit", 43): "It is'
+        _CODES, '"TxnOffsetCommit", ErrorCode.UNSUPPORTED_FOR_', '"OffsetCommit", ErrorCode.UNSUPPORTED_FOR_'
     ),
     "Old clients go on reading": Mutant(
         "wire.legacy", 'timestamp[own["magic"] == 0] = _NO_TIMESTAMP', 'timestamp[own["magic"] == 0] = 0'
@@ -199,7 +203,9 @@ MUTANTS: Mapping[str, Mutant] = {
         "SharedTransaction(options, cluster, None, planned_under",
     ),
     # -- the proposals around it
-    "KIP-360: after UNKNOWN_PRODUCER_ID": Mutant(_CODES, "59: Reaction.ABORT,", "59: Reaction.FENCED,"),
+    "KIP-360: after UNKNOWN_PRODUCER_ID": Mutant(
+        _CODES, "_PRODUCER_ID: Reaction.ABORT,", "_PRODUCER_ID: Reaction.FENCED,"
+    ),
     "KIP-360: without a transactional id": Mutant(
         "appending.sequences", "replace(identity, epoch=identity.epoch + 1)", "identity"
     ),
@@ -218,7 +224,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "In a transaction of the new protocol": Mutant(
         _COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if not by_topic:"
     ),
-    "TRANSACTION_ABORTABLE": Mutant(_CODES, "120: Reaction.ABORT,", "120: Reaction.FATAL,"),
+    "TRANSACTION_ABORTABLE": Mutant(_CODES, "_ABORTABLE: Reaction.ABORT,", "_ABORTABLE: Reaction.FATAL,"),
     "A late request is not taken": Mutant(
         "transaction.fence", "return self._coordinator.transaction_version < 2 and not self._verified()", "return False"
     ),
@@ -235,7 +241,9 @@ MUTANTS: Mapping[str, Mutant] = {
         "if identity.transactional_id:\n        TransactionCoordinator(",
         "for partitions in map(lambda tp: [tp], partitions):\n        TransactionCoordinator(",
     ),
-    "A transaction that comes too early": Mutant(_CODES, "51: Reaction.RETRY_SOON", "51: Reaction.FATAL"),
+    "A transaction that comes too early": Mutant(
+        _CODES, "_TRANSACTIONS: Reaction.RETRY_SOON", "_TRANSACTIONS: Reaction.FATAL"
+    ),
     "In a compressed message of format 1": Mutant(
         "wire.legacy",
         "np.where(wraps & (magic == 1), outer_offset - offset[last], 0)",

@@ -32,6 +32,7 @@ from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.model import MicroBatch, Offsets, TopicPartition
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.wire.decode import decode
@@ -41,7 +42,6 @@ from spark_kafka_eos.wire.record_batch import scan
 SOURCE = TopicPartition("in", 0)
 PARTITIONS = 2  # of the output
 _MOST_ATTEMPTS = 3
-_UNSTABLE_OFFSET_COMMIT = 88
 
 
 class Stopped(Exception):
@@ -159,7 +159,7 @@ def _committed(cluster: Cluster, options: SinkOptions) -> int:
     try:
         found = GroupCoordinator(cluster, options.group_id).fetch_offsets([SOURCE])[SOURCE]
     except BrokerError as error:
-        if error.code != _UNSTABLE_OFFSET_COMMIT:
+        if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
             raise
         found = None
     if found is not None:

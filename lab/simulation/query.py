@@ -36,6 +36,7 @@ from spark_kafka_eos.model import (
 )
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.transaction.commit import commit_batch
@@ -54,7 +55,6 @@ SLOTS = len(OUTPUT)  # one append task for each partition
 
 _STAGING = Staging("memory")  # blocks travel inline, so that there are no files
 _MOST_TRIES = 3
-_UNSTABLE_OFFSET_COMMIT = 88
 
 
 class Row(NamedTuple):
@@ -314,7 +314,7 @@ class SimulatedDriver:
         try:
             committed = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
         except BrokerError as error:
-            if error.code != _UNSTABLE_OFFSET_COMMIT:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
             self._world.note("starts from the ledger, as the error advises")
             committed = {}

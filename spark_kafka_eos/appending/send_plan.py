@@ -37,11 +37,9 @@ from typing import NamedTuple
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.model import Ack, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 
-_OUT_OF_ORDER_SEQUENCE = 45
-_DUPLICATE_SEQUENCE = 46
-_UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 _CONNECTIONS = 2  # to each leader, at most
 _WORTH_A_CONNECTION = 1 << 20  # bytes in flight
 _REQUEST_BYTES = 8 << 20  # maximum if several partitions share a request; brokers reject 100 MB
@@ -204,13 +202,13 @@ class SendPlan:
         trouble: tuple[KafkaEosError, Reaction] | None = None
         for batch in request.batches:
             lane, answer = self._lanes[batch.partition], answers[batch.partition]
-            if not answer.code or (answer.code == _DUPLICATE_SEQUENCE and batch.sent > 1):
+            if not answer.code or (answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.sent > 1):
                 lane.known = True
                 self.held_bytes -= batch.size
                 actions.append(_acknowledged(batch, answer.base_offset if not answer.code else -1))
-            elif answer.code == _OUT_OF_ORDER_SEQUENCE and lane.is_behind_another(batch):
+            elif answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.is_behind_another(batch):
                 lane.failed.append(batch)
-            elif answer.code == _UNSUPPORTED_FOR_MESSAGE_FORMAT and self._requested and not batch.plain:
+            elif answer.code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and self._requested and not batch.plain:
                 lane.plain = True
                 lane.failed.append(batch)
                 self.refused.setdefault(batch.partition.topic, self._failure(batch, answer))

@@ -18,9 +18,9 @@ from spark_kafka_eos.fetching.fetch_steps import (
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 
-_LEADER_NOT_AVAILABLE = 5
 _GO_ON = (
     "To continue with the remaining records, start once with failOnDataLoss=false, and then without it again: as long "
     "as it is set, any loss passes."
@@ -76,7 +76,9 @@ def unusable_follower(cursor: Cursor, outcome: PartitionResult) -> tuple[KafkaEo
 
 
 def no_leader(cursor: Cursor) -> tuple[KafkaEosError, Reaction]:
-    return failure("Metadata", _LEADER_NOT_AVAILABLE, Subject(partition=cursor.partition)), Reaction.REFRESH_METADATA
+    return failure(
+        "Metadata", ErrorCode.LEADER_NOT_AVAILABLE, Subject(partition=cursor.partition)
+    ), Reaction.REFRESH_METADATA
 
 
 def outdated(cursor: Cursor, leader: PartitionLeader) -> BrokerUnreachable:

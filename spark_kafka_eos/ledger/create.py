@@ -10,6 +10,7 @@ from kafka.protocol.admin.topics import CreateTopicsRequest
 from spark_kafka_eos.errors import AuthorizationFailed
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.retry import retry
 
 _REPLICAS = 3
@@ -20,7 +21,6 @@ SETTINGS: Mapping[str, str] = {
     "segment.bytes": str(16 << 20),
     "unclean.leader.election.enable": "false",
 }
-_TOPIC_ALREADY_EXISTS = 36
 
 
 def create_ledger(cluster: Cluster, topic: str) -> None:
@@ -59,7 +59,7 @@ def _create(cluster: Cluster, name: str, replicas: int, config: Mapping[str, str
 
     def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         for topic in response.topics:
-            there = topic.error_code == _TOPIC_ALREADY_EXISTS
+            there = topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
             note = "" if there or not topic.error_message else f" ({topic.error_message})"
             yield Subject(topic=topic.name, note=note), 0 if there else topic.error_code
 

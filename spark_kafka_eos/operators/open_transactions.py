@@ -23,12 +23,16 @@ from spark_kafka_eos.operators.survey import Survey, TransactionListing
 from spark_kafka_eos.options.reserved import TRANSACTIONS_TOPIC
 from spark_kafka_eos.protocol import describe, offsets
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.facts import Marks, ProducerState, TransactionFacts, Unread, is_open, open_in
 from spark_kafka_eos.protocol.producers import producers
 
 _ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a transactional.id that nobody has
 _AT_ONCE = 500  # entries of one request, as Kafka's own tool asks for
-_NOT_SHOWN = (53, 105)  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_NOT_FOUND: since it was listed
+_NOT_SHOWN = (  # since it was listed
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+)
 
 
 def oldest_open(

@@ -24,8 +24,6 @@ from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
-_MOST_LOOKS = 5
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDiagnosis:
@@ -51,7 +49,7 @@ def diagnose_with_table(
 
     Does not wait for an open transaction: a start would not, either. Raises what `diagnose` raises, and TableFailed.
     """
-    for _ in range(_MOST_LOOKS):
+    for _ in range(describe.MOST_LOOKS):
         held = held_by(participant)
         found = _looked(cluster, options, held, planned)
         if (

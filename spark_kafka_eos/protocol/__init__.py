@@ -3,7 +3,7 @@
 connection frames versions responses    one connection: frames, API versions, decoded answers
 cluster metadata leaders                leaders, coordinators, connections; requests to many leaders
 retry backoff error_codes log_pace      the retry loop: an error code's reaction, budgets, how loudly it logs
-acl_hints                               which ACL is missing
+codes acl_hints                         error codes by name; which ACL is missing
 transactions groups                     coordinators of a transactional.id and of a consumer group
 offsets epochs topics                   where partitions and leader epochs begin and end; creates the ledger topic
 describe facts producers                what brokers know of topics, groups, transactional.ids, producer ids, as values

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.protocol.codes import ErrorCode
 
-_TOPIC, _GROUP, _CLUSTER, _TRANSACTIONAL_ID = 29, 30, 31, 53  # codes …_AUTHORIZATION_FAILED
+_TOPIC: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_GROUP: int = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_CLUSTER: int = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+_TRANSACTIONAL_ID: int = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 # By API and code; all others need Describe.
 _OPERATIONS: Mapping[tuple[str, int], str] = {

@@ -21,6 +21,7 @@ from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import ClientOptions, reserved
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.backoff import Budget, Clock
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.connection import Connection, wait_for_first
 from spark_kafka_eos.protocol.error_codes import Reaction, failure
 from spark_kafka_eos.protocol.metadata import PartitionDescription, TopicDescription, newest
@@ -33,10 +34,8 @@ CoordinatorKind = Literal["group", "transaction"]
 _Address = tuple[str, int]
 
 _KEY_TYPES: Mapping[CoordinatorKind, int] = {"group": 0, "transaction": 1}
-_NO_LEADER = 5  # LEADER_NOT_AVAILABLE
-_UNKNOWN_TOPIC = 3
 # Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
-_UNKNOWN_TOPIC_PATIENCE_MS = 5_000
+UNKNOWN_TOPIC_PATIENCE_MS = 5_000
 METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum delay until a new partition is noticed
 # Of request.timeout.ms: after this long without a response, a second broker is asked what any broker knows. Metadata is
 # a matter of milliseconds, and a paused broker's connection looks like an idle one. The Java client waits for longer.
@@ -141,14 +140,14 @@ class Cluster:
         A broker may be outdated, so the newest of all descriptions of a topic counts. Raises UnknownTopic if no broker
         knows one of them within `patience_ms`, by default 5 s.
         """
-        patience_ms = _UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms
+        patience_ms = UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms
         self._describe(names, patience_ms=patience_ms, elsewhere=elsewhere)
 
     def existing(self, names: Iterable[str], *, patience_ms: int | None = None) -> list[str]:
         """Look up these topics again, all at once, and return those that exist, sorted; `patience_ms` as of
         `refresh`.
         """
-        patience = self.budget(_UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms)
+        patience = self.budget(UNKNOWN_TOPIC_PATIENCE_MS if patience_ms is None else patience_ms)
         return self._describe(names, given_up=lambda: patience.spent)
 
     def _describe(
@@ -168,7 +167,7 @@ class Cluster:
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             for topic in response.topics:
-                if topic.error_code != _UNKNOWN_TOPIC or not given_up():
+                if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not given_up():
                     yield Subject(topic=topic.name), topic.error_code
             if error := incomplete("Metadata", names, (topic.name for topic in response.topics)):
                 raise error
@@ -205,7 +204,7 @@ class Cluster:
             return self._partition(partition).leader
 
         def errors(leader: int) -> Iterable[tuple[str, int]]:
-            yield str(partition), 0 if leader >= 0 else _NO_LEADER
+            yield str(partition), 0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
         return int(retry("Metadata", attempt, errors, lambda _: None, budget=self.budget(), sleep=self.sleep))
 
@@ -416,7 +415,7 @@ class Cluster:
 
         def patient(response: Any) -> Iterable[tuple[Subject | str, int]]:
             for subject, code in errors(response):
-                if code == _UNKNOWN_TOPIC and patience.delay() is None:
+                if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and patience.delay() is None:
                     raise failure(api, code, subject)
                 yield subject, code
 
@@ -468,7 +467,7 @@ class Cluster:
                 self._coordinators.pop((kind, key), None)
 
         api = request.name.removesuffix("Request")
-        patient = self._patient(api, errors, _UNKNOWN_TOPIC_PATIENCE_MS)
+        patient = self._patient(api, errors, UNKNOWN_TOPIC_PATIENCE_MS)
         return retry(api, attempt, patient, recover, budget=self.budget(), sleep=self.sleep)
 
 

@@ -22,11 +22,12 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.options import ClientOptions
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.error_codes import failure, name_of
 from spark_kafka_eos.protocol.frames import frame
 from spark_kafka_eos.protocol.recorder import Sent, connecting, sending
 from spark_kafka_eos.protocol.responses import class_of_response, decode_response
-from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION, choose, lacking, offers
+from spark_kafka_eos.protocol.versions import choose, lacking, offers
 from spark_kafka_eos.wire.record_batch import Bytes
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ class Connection:
         """KIP-35. A broker that is too old for our version responds with version 0 and its own range (KIP-511)."""
         request = ApiVersionsRequest(client_software_name="spark-kafka-eos", client_software_version="1")
         response = self.receive(self._send(request, 3))
-        if response.error_code == UNSUPPORTED_VERSION:
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
             response = self.receive(self._send(request, choose("ApiVersions", offered.get(request.API_KEY, (0, 0)))))
         if response.error_code:

@@ -16,7 +16,8 @@ from kafka.protocol.metadata import MetadataRequest
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.cluster import UNKNOWN_TOPIC_PATIENCE_MS, Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.error_codes import name_of
 from spark_kafka_eos.protocol.facts import (
     TWO_PHASE_COMMIT,
@@ -28,12 +29,10 @@ from spark_kafka_eos.protocol.facts import (
     Unread,
 )
 from spark_kafka_eos.protocol.responses import incomplete
-from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 
 _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl
+MOST_LOOKS = 5  # at a transactional.id whose owner, ledger or table changes in between
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
-_UNKNOWN_TOPIC, _TRANSACTIONAL_ID_NOT_FOUND = 3, 105
-_UNKNOWN_TOPIC_PATIENCE_MS = 5_000  # some brokers do not know a new topic for a moment
 
 
 def abilities(cluster: Cluster) -> Abilities:
@@ -63,7 +62,7 @@ def topics(
     configured = _topic_settings(cluster, sorted(described), settings, optional)
     facts: dict[str, TopicFacts | Unread | None] = {}
     for topic in metadata.topics:
-        if topic.error_code == _UNKNOWN_TOPIC:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             facts[topic.name] = None
         elif topic.error_code:
             grant = "Describe and DescribeConfigs on Topic"
@@ -89,12 +88,12 @@ def max_message_bytes(cluster: Cluster, topics: Collection[str]) -> dict[str, in
 
     def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
         for result in response.results:
-            if result.error_code == _UNKNOWN_TOPIC:
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 yield Subject(topic=result.resource_name), result.error_code
 
     def look_up(due: Sequence[str]) -> dict[str, int | None]:
         request = _describe_configs(_TOPIC, due, [name])
-        response = cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
+        response = cluster.call_any(request, unknown, patience_ms=UNKNOWN_TOPIC_PATIENCE_MS)
         found = _read_settings(response, due, [name], "")
         return {topic: None if isinstance(each, Unread) else int(each[name]) for topic, each in found.items()}
 
@@ -129,7 +128,7 @@ def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> Tran
 
     def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         for state in response.transaction_states:
-            if state.error_code != _TRANSACTIONAL_ID_NOT_FOUND:
+            if state.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 yield Subject(transactional_id=transactional_id), state.error_code
         described = [state.transactional_id for state in response.transaction_states]
         if error := incomplete("DescribeTransactions", [transactional_id], described):
@@ -200,7 +199,7 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
     except AuthorizationFailed as error:
         return Unread(reason=error.name, grant="Read on Group")
     except BrokerError as error:
-        if error.code != UNSUPPORTED_VERSION:
+        if error.code != ErrorCode.UNSUPPORTED_VERSION:
             raise
         return Unread(reason="the brokers lack DescribeGroups")
     state, kind = described.group_state, "classic"
@@ -244,12 +243,12 @@ def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -
 
     def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
         for topic in response.topics:
-            if topic.error_code == _UNKNOWN_TOPIC and topic.name in awaited:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name in awaited:
                 yield Subject(topic=topic.name), topic.error_code
         yield from complete(response)
 
     try:
-        return cluster.call_any(request, unknown, patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS)
+        return cluster.call_any(request, unknown, patience_ms=UNKNOWN_TOPIC_PATIENCE_MS)
     except UnknownTopic:
         return cluster.call_any(request, complete)
 

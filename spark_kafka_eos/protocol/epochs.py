@@ -14,8 +14,8 @@ from kafka.protocol.consumer.offsets import OffsetForLeaderEpochRequest
 from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.leaders import ask_leaders
-from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 
 _CONSUMER = -1  # a replica id: offsets beyond the high watermark do not count
 
@@ -41,7 +41,7 @@ def log_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[Top
     try:
         answers = ask_leaders(cluster, "OffsetForLeaderEpoch", epochs, request, names=("topic", "partition"))
     except BrokerError as error:
-        if error.code != UNSUPPORTED_VERSION:
+        if error.code != ErrorCode.UNSUPPORTED_VERSION:
             raise
         return {}
     return {tp: int(answer.end_offset) for tp, answer in answers.items() if answer.end_offset >= 0}

@@ -12,7 +12,8 @@ from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.error_codes import UNSTABLE_OFFSET_COMMIT, failure
+from spark_kafka_eos.protocol.codes import ErrorCode
+from spark_kafka_eos.protocol.error_codes import failure
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.versions import transactional
 
@@ -73,7 +74,7 @@ class GroupCoordinator:
             yield Subject(group=self.group_id), response.error_code
             if not response.error_code:  # some brokers return an error for an unknown group, which has no offsets
                 for subject, code in self._errors(response, "OffsetFetch", asked):
-                    if code == UNSTABLE_OFFSET_COMMIT and patience.spent:
+                    if code == ErrorCode.UNSTABLE_OFFSET_COMMIT and patience.spent:
                         raise failure("OffsetFetch", code, subject)
                     yield subject, code
 

@@ -22,13 +22,14 @@ from typing import Any
 
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.words import some
 
 # Only a varint can have so many bytes with the highest bit set; the longest valid one has ten bytes, and text contains
 # some ASCII character, such as a space, earlier. Without the look-behind, the search would begin anew at each byte of
 # a run that is too short.
 _ENDLESS = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]{1000}")
-_NO_ERROR = (0, 55)
+_NO_ERROR = (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)
 _Checked = tuple[Any, str, bool]  # a field, its name, and whether it may be null
 _NEVER_NULL = ("int8", "int16", "uint16", "int32", "int64", "float64", "bool", "uuid", "bitfield")
 

@@ -10,9 +10,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.error_codes import name_of
-
-_UNKNOWN_TOPIC, _TOPIC_AUTHORIZATION_FAILED = 3, 29
 
 
 def unavailable(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
@@ -54,10 +53,10 @@ def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _unknown(topic: Any, name: str) -> str:
-    code = _UNKNOWN_TOPIC if topic is None else topic.error_code
-    if code == _UNKNOWN_TOPIC:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return f"topic {name} does not exist"
-    if code == _TOPIC_AUTHORIZATION_FAILED:
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return f"this principal lacks Describe on Topic {name}"
     return f"{name_of(code)} for topic {name}" if code else ""
 

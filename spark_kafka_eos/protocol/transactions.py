@@ -19,13 +19,11 @@ from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, CommitOutco
 from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.protocol.acl_hints import Subject
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.facts import NO_TIMEOUT, TWO_PHASE_COMMIT, TWO_PHASE_COMMIT_NEEDS
 from spark_kafka_eos.protocol.responses import incomplete
 from spark_kafka_eos.protocol.retry import Errors
-from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION, transactional
-
-_INVALID_TXN_STATE = 48
-_OPERATION_NOT_ATTEMPTED = 55
+from spark_kafka_eos.protocol.versions import transactional
 
 
 class TransactionCoordinator:
@@ -74,7 +72,7 @@ class TransactionCoordinator:
         try:
             return self._identity(self._call(request, self._top_level, again=again, exactly=TWO_PHASE_COMMIT))
         except BrokerError as error:
-            if error.code == UNSUPPORTED_VERSION or isinstance(error, AuthorizationFailed):
+            if error.code == ErrorCode.UNSUPPORTED_VERSION or isinstance(error, AuthorizationFailed):
                 raise error.replaced(action=TWO_PHASE_COMMIT_NEEDS) from error
             raise
 
@@ -96,7 +94,7 @@ class TransactionCoordinator:
                 for result in topic.results_by_partition
             }
             for tp, code in answered.items():
-                if code != _OPERATION_NOT_ATTEMPTED:  # because of another partition's error
+                if code != ErrorCode.OPERATION_NOT_ATTEMPTED:  # because of another partition's error
                     yield replace(self._who, partition=tp), code
             if error := incomplete("AddPartitionsToTxn", asked, answered):
                 raise error
@@ -151,7 +149,7 @@ class TransactionCoordinator:
 
         def errors(response: Any) -> Iterable[tuple[Subject, int]]:
             # No partition was added in this epoch, so there is nothing to abort.
-            nothing_open = not commit and response.error_code == _INVALID_TXN_STATE
+            nothing_open = not commit and response.error_code == ErrorCode.INVALID_TXN_STATE
             yield self._who, 0 if nothing_open else response.error_code
 
         lost = False

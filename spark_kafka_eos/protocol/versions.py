@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kafka.protocol.api_key import ApiKey
 
 from spark_kafka_eos.errors import BrokerError
-from spark_kafka_eos.protocol.error_codes import name_of
+from spark_kafka_eos.protocol.codes import ErrorCode
 
 # API -> (oldest, newest). Oldest: Kafka 3.1 (Fetch by topic id, KIP-516). Why not a newer version: FindCoordinator 4
 # and OffsetFetch 8 only add batching; InitProducerId 6 is unstable, so it has to be asked for; Produce 13 needs topic
@@ -46,8 +46,6 @@ RANGES: Mapping[str, tuple[int, int]] = {
 # The newest versions for a client of TV1; TV2 needs the newest of `RANGES`.
 TV1_NEWEST: Mapping[str, int] = {"Produce": 11, "TxnOffsetCommit": 4, "EndTxn": 4}
 
-UNSUPPORTED_VERSION = 35
-
 
 def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = None, exactly: int | None = None) -> int:
     """The version for `api` when the broker offers (oldest, newest); `newest` limits it, `exactly` is the only one.
@@ -61,8 +59,8 @@ def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = No
     said = "does not support it" if offered is None else f"supports versions {offered[0]} to {offered[1]}"
     raise BrokerError(
         "ApiVersions",
-        UNSUPPORTED_VERSION,
-        name_of(UNSUPPORTED_VERSION),
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_VERSION.name,
         f"{api}: versions {oldest} to {top} are required, but the broker {said}",
         action="Upgrade the brokers to Kafka 3.3 or later.",
     )

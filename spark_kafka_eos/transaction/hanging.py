@@ -28,11 +28,11 @@ from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.facts import ProducerState, open_in
 from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 
 _log = logger(__name__)
 
@@ -68,7 +68,7 @@ class HangingTransactions:
                 _log.info("cannot see who has a transaction open: %s", error)
                 self._not_shown.add(topics[0])
         except BrokerError as error:
-            if error.code != UNSUPPORTED_VERSION:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
                 raise
             self._lacking = True
             return []

@@ -27,11 +27,10 @@ from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, Offsets, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.transaction import outputs
-
-_UNSUPPORTED_VERSION = 35
 
 _log = logger(__name__)
 
@@ -99,7 +98,7 @@ class IdempotentWrites:
         try:
             self._taken = producer_ids.take(self._cluster)
         except BrokerError as error:
-            refused = isinstance(error, AuthorizationFailed) or error.code == _UNSUPPORTED_VERSION
+            refused = isinstance(error, AuthorizationFailed) or error.code == ErrorCode.UNSUPPORTED_VERSION
             if self._degree != "requested" or not refused:
                 raise
             self._degree = "off"  # for this writer's later batches, too: all brokers and topics refuse it

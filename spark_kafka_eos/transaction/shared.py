@@ -82,12 +82,11 @@ from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
 from spark_kafka_eos.options.sink import groups, written_topics
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.error_codes import UNSTABLE_OFFSET_COMMIT
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.facts import ProducerState, TransactionFacts, Unread
 from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.protocol.topics import deleted
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.protocol.versions import UNSUPPORTED_VERSION
 from spark_kafka_eos.transaction import outputs
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
@@ -114,7 +113,6 @@ WRITE_ONCE = (
 )
 
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.ABORTING)
-_MOST_LOOKS = 5
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN, State.DECIDED)
 
 _Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
@@ -134,7 +132,7 @@ def _described(cluster: Cluster, transactional_id: str) -> _Facts:
     try:
         return describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
     except BrokerError as error:
-        if error.code != UNSUPPORTED_VERSION:
+        if error.code != ErrorCode.UNSUPPORTED_VERSION:
             raise
         return Unread(reason="the brokers lack DescribeTransactions")
 
@@ -205,7 +203,7 @@ class SharedTransaction:
         try:
             verdict = self._owned(batch)
         except BrokerError as error:
-            if error.code != UNSTABLE_OFFSET_COMMIT or self._identity is None:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT or self._identity is None:
                 raise
             self._end_pending_offsets(error)
             verdict = self._owned(batch)
@@ -444,7 +442,7 @@ class SharedTransaction:
 
     def _end_hanging(self) -> bool:
         """End what hangs in any partition that an earlier transaction may have written; whether there was anything."""
-        for number in range(_MOST_LOOKS):
+        for number in range(describe.MOST_LOOKS):
             if not (left := self._find_hanging()):
                 return number > 0
             self._require_held()
@@ -540,7 +538,7 @@ class SharedTransaction:
         """Look, and take the id if the verdict is to write, or `anyway`: the verdict once the id is ours. Raises
         ProducerFenced if this process must not take it.
         """
-        for _ in range(_MOST_LOOKS):
+        for _ in range(describe.MOST_LOOKS):
             verdict, facts, read_under = self._look(batch, to_take=anyway)
             if isinstance(verdict, Refuse) or not (anyway or isinstance(verdict, verdicts.Write)):
                 return verdict

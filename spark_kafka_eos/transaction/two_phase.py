@@ -53,6 +53,7 @@ from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide,
 from spark_kafka_eos.participants.failure import naming_the_table, shown
 from spark_kafka_eos.participants.participant import Conflict, Held, Participant
 from spark_kafka_eos.participants.token import Token, decode, encode, token_of
+from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.protocol.recorder import phase
@@ -62,7 +63,6 @@ from spark_kafka_eos.transaction.states import Event
 
 _log = logger(__name__)
 
-_MOST_LOOKS = 5
 _SETTLES = "Start the query again: it finds out, and completes the batch in both or in neither."
 
 
@@ -157,7 +157,7 @@ class TwoPhaseTransaction(SharedTransaction):
         self, batch: MicroBatch, *, to_take: bool = False
     ) -> tuple[verdicts.Verdict, TransactionFacts | Unread | None, TransactionFacts | ProducerIdentity | None]:
         failed: KafkaEosError | None = None
-        for _ in range(_MOST_LOOKS):
+        for _ in range(describe.MOST_LOOKS):
             self._held = self._asked()
             of_ledger, facts, read_under = super()._look(batch, to_take=to_take)
             verdict = self._with_table(of_ledger, batch, prepared(self._token(), facts))
@@ -175,7 +175,7 @@ class TwoPhaseTransaction(SharedTransaction):
                     continue
                 failpoint("table fenced", batch.batch_id)
             return verdict, facts, read_under
-        raise self._taken_over(f": the table changed {_MOST_LOOKS} times while this driver looked")
+        raise self._taken_over(f": the table changed {describe.MOST_LOOKS} times while this driver looked")
 
     def _with_table(
         self, verdict: verdicts.Verdict, batch: MicroBatch, transaction: Prepared
@@ -265,7 +265,7 @@ class TwoPhaseTransaction(SharedTransaction):
         """What became of a commit of `token`: it is in the table; or it never will be, because of our own fence, or
         of another driver's commit.
         """
-        for _ in range(_MOST_LOOKS):
+        for _ in range(describe.MOST_LOOKS):
             held = self._participant.held()
             if held.token == token:
                 return "committed"

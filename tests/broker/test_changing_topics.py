@@ -325,7 +325,7 @@ def test_a_query_continues_without_a_deleted_topic_on_request_and_with_it_once_i
     assert tolerant.batch() == list(range(10, 15))
     assert f"{name}-0 from 10 (the partition is gone)" in caplog.text
     produce(bootstrap, other, values(3))
-    monkeypatch.setattr(cluster_module, "_UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
+    monkeypatch.setattr(cluster_module, "UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
     before = time.monotonic()
     assert tolerant.batch() == list(range(15, 18))
     assert time.monotonic() - before < 20, "the topic was waited for again"

@@ -82,7 +82,7 @@ def once(name, start, end):
 @pytest.fixture(params=[("elsewhere", "kafka"), ("kafka", "elsewhere")], ids=["TV2", "TV1"])
 def pair(request, monkeypatch):
     """The sink's protocol names the test."""
-    monkeypatch.setattr(cluster_module, "_UNKNOWN_TOPIC_PATIENCE_MS", 500)
+    monkeypatch.setattr(cluster_module, "UNKNOWN_TOPIC_PATIENCE_MS", 500)
     a, b = (request.getfixturevalue(name) for name in request.param)
     with Cluster(options_of(a.bootstrap)) as at_a, Cluster(options_of(b.bootstrap)) as at_b:
         assert at_a.cluster_id() and at_a.cluster_id() != at_b.cluster_id()

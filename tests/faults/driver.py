@@ -112,7 +112,7 @@ def main(job: Job) -> None:
     """`run` in a process of its own, which may be held at a failpoint."""
     failpoints._ARMED = job.hold
     os.environ["KAFKA_EOS_FAILPOINT_DIR"] = str(job.folder)
-    cluster_module._UNKNOWN_TOPIC_PATIENCE_MS = 500  # topics of these tests are there, or gone for good
+    cluster_module.UNKNOWN_TOPIC_PATIENCE_MS = 500  # topics of these tests are there, or gone for good
     run(job)
 
 

@@ -19,6 +19,7 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.error_codes import RETRIABLE, Reaction, failure, name_of, passes, reaction
 from spark_kafka_eos.protocol.versions import RANGES
 
@@ -163,3 +164,9 @@ def test_errors_survive_pickling():
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is type(error)
         assert str(copy) == str(error)
+
+
+def test_an_error_has_its_code_as_a_number_that_older_releases_can_unpickle():
+    error = failure("EndTxn", ErrorCode.INVALID_REQUEST, "transactional id 'a'")
+    assert isinstance(error, BrokerError) and type(error.code) is int
+    assert b"ErrorCode" not in pickle.dumps(error)
