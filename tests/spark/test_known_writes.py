@@ -80,20 +80,29 @@ def in_thread(call: Callable[[], None]) -> list[Exception]:
 
 def test_several_targets_with_one_version_are_several_writes(spark, bootstrap, topic):
     """Delta's idiom: `txnAppId` and `txnVersion` are those of the batch, whatever the number of targets."""
-    a, b = topic("a"), topic("b", partitions=2)
+    a, b, c, d = topic("a"), topic("b", partitions=2), topic("c"), topic("d")
     rows = spark.range(200).select(F.col("id").cast("string").alias("value"))
+    writes = [
+        (rows, {"topic": a}),
+        (rows.where("value % 2 = 0"), {"topic": b}),
+        (rows.where("value % 4 = 0").withColumn("topic", F.lit(c)), {"outputTopics": f"{a},{c}"}),
+        (rows.where("value % 5 = 0").withColumn("topic", F.lit(d)), {}),
+    ]
 
     def write(version: int) -> None:
-        for target, frame in ((a, rows), (b, rows.where("value % 2 = 0"))):
-            options = {"kafka.bootstrap.servers": bootstrap, "topic": target, "txnAppId": a, "txnVersion": str(version)}
+        for frame, destination in writes:
+            options = {"kafka.bootstrap.servers": bootstrap, "txnAppId": a, "txnVersion": str(version)} | destination
             frame.write.format("kafka-eos").options(**options).mode("append").save()
 
+    def counts() -> list[tuple[int, int]]:
+        return [count(bootstrap, target) for target in (a, b, c, d)]
+
     write(7)
-    assert (count(bootstrap, a), count(bootstrap, b)) == ((200, 200), (100, 100))
+    assert counts() == [(200, 200), (100, 100), (50, 50), (40, 40)]
     write(7)  # the whole job runs again
-    assert (count(bootstrap, a), count(bootstrap, b)) == ((200, 200), (100, 100))
+    assert counts() == [(200, 200), (100, 100), (50, 50), (40, 40)]
     write(8)
-    assert (count(bootstrap, a)[0], count(bootstrap, b)[0]) == (400, 200)
+    assert [records for records, _ in counts()] == [400, 200, 100, 80]
     with pytest.raises(Exception, match="txnVersion 3 is lower than 8"):
         write(3)
 
