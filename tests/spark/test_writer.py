@@ -280,9 +280,12 @@ def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors
     stream = stream.option("kafka.bootstrap.servers", options["kafka.bootstrap.servers"]).load()
     large = F.expr("if(int(string(value)) < 10, '', repeat('x', 300000))")
     frame = stream.select(F.col("value").alias("key"), F.concat("value", large).alias("value"))
-    writer = TransactionalWriter(options)
+    staging = tmp_path / "staging"
+    writer = TransactionalWriter(options | {"stagingDir": str(staging)})
     on_cluster = SessionKind(classic=True, local=False, speculates=False)
-    writer._writer = MicroBatchWriter(sink_options(options), session_kind=lambda _: on_cluster)
+    writer._writer = MicroBatchWriter(
+        sink_options(options | {"stagingDir": str(staging)}), session_kind=lambda _: on_cluster
+    )
     found = []
     for first, last in [(10, 20), (20, 30), (30, 31)]:
         run(frame, writer, tmp_path / "checkpoint")
@@ -295,6 +298,7 @@ def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors
     assert "more than 1,000,000" in found[2][1], "and batch 2 does not"
     messages = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.key() or b"") for message in messages) == list(range(30))
+    assert not staging.exists(), "so executors need not share a disk"
 
 
 def start(frame: DataFrame, options: dict[str, str], way: str, checkpoint: Path) -> None:
