@@ -173,6 +173,17 @@ def test_rows_are_not_lost_to_write_audit_publish(tables: IcebergTables, table) 
     assert (tables.participant(table).held(), tables.ids(table)) == (Held(), [])
 
 
+@pytest.mark.parametrize("audited", [False, True])
+def test_the_rows_go_to_main_whatever_branch_spark_is_told_to_write_to(tables: IcebergTables, table, audited) -> None:
+    tables.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.wap.enabled' = '{str(audited).lower()}')")
+    tables.spark.conf.set("spark.wap.branch", "audit")
+    try:
+        tables.participant(table).commit(tables.rows(1), "a token", after=0)
+    finally:
+        tables.spark.conf.unset("spark.wap.branch")
+    assert (tables.participant(table).held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+
+
 # -- merge
 
 

@@ -41,6 +41,14 @@ def test_the_user_of_the_properties_is_allowed_unless_another_principal_is_named
     assert other.count("--allow-principal 'User:CN=a b'") == 2
 
 
+def test_two_phase_commit_takes_a_right_of_its_own():
+    operation = "--operation TwoPhaseCommit"
+    assert operation not in run(*GIVEN, "--principal", "User:a").stdout
+    printed = run(*GIVEN, "--principal", "User:a", "--option", "twoPhaseCommit=true").stdout
+    (command,) = (line for line in printed.splitlines() if operation in line)
+    assert command.endswith("--transactional-id t") or "--transactional-id t " in command
+
+
 def test_a_source_on_another_cluster_has_commands_of_its_own():
     shown = run(*GIVEN, "--source-bootstrap-servers", "elsewhere:2", "--principal", "User:a").stdout
     source, sink, _ = shown.split("\n\n")

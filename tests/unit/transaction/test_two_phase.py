@@ -173,13 +173,15 @@ def test_a_commit_that_arrives_after_its_failure_was_settled_conflicts(kafka, ta
 
 def test_a_table_that_always_fails_ends_the_batch_with_nothing_in_either(kafka, table, process):
     def never():
+        commits.append(table.now)
         table.before = never
         fail()
 
+    commits = []
     table.before = never
     with pytest.raises(AttemptsExhausted, match="Lost: the connection") as ended:
-        run(process(), 0)
-    assert ended.value.committed == "nothing"
+        run(process(), 0, max_attempts=3)
+    assert (ended.value.committed, len(commits)) == ("nothing", 3)
     both_have(kafka, table)
 
 
@@ -401,6 +403,18 @@ def test_a_query_with_a_new_checkpoint_commits_what_the_lost_one_prepared(kafka,
     killed(process(), 1, run="killed")
     with pytest.raises(LedgerRefused):  # it starts where batch 0 ended, and now batch 1 is committed
         run(process(), 0, query_id="new", sources=reads({SOURCE: 1}, {SOURCE: 2}), run="next")
+    both_have(kafka, table, 0, 1)
+
+
+def test_a_query_with_a_new_checkpoint_is_refused_if_what_the_lost_one_prepared_has_timed_out(kafka, table, process):
+    run(process(), 0)
+    LAST["after the table's commit"][0](kafka, table)
+    killed(process(), 1, run="killed")
+    kafka.time_out()
+    with pytest.raises(LedgerRefused, match="whose Kafka transaction is over, but this is batch 0 of query new"):
+        run(process(), 0, query_id="new", sources=reads({SOURCE: 1}, {SOURCE: 2}), run="next")
+    assert (kafka.values, table.rows) == (rows_of(0), rows_of(0) + rows_of(1))
+    run(process(), 1, run="restored")
     both_have(kafka, table, 0, 1)
 
 
