@@ -201,9 +201,10 @@ def files_at(location: str, option: str) -> Files:
         filesystem, root = fs.FileSystem.from_uri(_SCHEMES.get(scheme, scheme) + location[len(scheme) :])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as native:
         try:
-            import fsspec
+            from fsspec.core import url_to_fs
 
-            filesystem, root = fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), location
+            theirs, root = url_to_fs(location)
+            filesystem = fs.PyFileSystem(fs.FSSpecHandler(theirs))
         except Exception as error:  # each file system has its own errors
             raise ConfigurationError(
                 option,

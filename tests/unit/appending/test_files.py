@@ -1,4 +1,4 @@
-"""Local files and those of pyarrow's file systems behave alike."""
+"""Local files, and those of pyarrow's and fsspec's file systems, behave alike."""
 
 import gc
 import io
@@ -18,10 +18,12 @@ from tests.s3 import s3_of
 from tests.s3_proxy import Faults, s3_proxy
 
 
-@pytest.fixture(params=["local", "arrow"])
+@pytest.fixture(params=["local", "arrow", "fsspec"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     if request.param == "local":
         return LocalFiles(tmp_path / "root")
+    if request.param == "fsspec":
+        return files_at(f"memory:/{tmp_path}/root", "stagingDir")
     return ArrowFiles(fs.LocalFileSystem(), str(tmp_path / "root"))
 
 
