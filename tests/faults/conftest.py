@@ -26,7 +26,7 @@ OF_LEDGER = {"checkpoint lost", "checkpoint older"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         cell = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        of_ledger = cell.get("behind_proxy") == "tv1_version" and cell["fault"] in OF_LEDGER
+        of_ledger = cell.get("behind_proxy") == "tv1_version" and cell.get("fault") in OF_LEDGER
         if of_ledger and cell["state"] not in {OPEN, UNHEARD, UNNOTED}:
             item.add_marker(pytest.mark.slow)
 

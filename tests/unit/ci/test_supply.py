@@ -94,6 +94,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
     build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True, capture_output=True, timeout=60)
     [wheel] = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl"), "pure Python"
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     tracked = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "spark_kafka_eos", "pyspark_kafka_eos", "kafka_eos_python"],
