@@ -296,6 +296,7 @@ def test_on_a_cluster_small_batches_go_by_the_driver_and_others_by_the_executors
     assert "at most 1,000,000" in found[0][1], "batch 0 is small"
     assert "unexpectedly" in found[1][1], "batch 1 looks as small"
     assert "more than 1,000,000" in found[2][1], "and batch 2 does not"
+    assert not (tmp_path / "checkpoint" / "kafka-eos-staging").exists(), "which executors may not share with the driver"
     messages = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.key() or b"") for message in messages) == list(range(30))
     assert not staging.exists(), "so executors need not share a disk"
