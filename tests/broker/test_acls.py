@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import time
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -27,10 +28,12 @@ from spark_kafka_eos.preflight import rights
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.jars import perf_tools_class_path
 from spark_kafka_eos.testing.java import java
+from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from spark_kafka_eos.wire.encode import encode
@@ -214,6 +217,21 @@ def test_a_source_needs_read_on_its_topics_and_describe_on_the_group_it_starts_f
         start(rights[:1])
     assert names(caught.value, named(COMMITTED, output)), caught.value
     assert len(start(rights)) == 3
+
+
+def test_a_source_that_commits_offsets_needs_read_on_their_group(kafka, connection, output):
+    rights = [Right("Read", "topic", SOURCE), Right("Read", "group", OUTPUT)]
+
+    def commit(rights):
+        options = {"subscribe": SOURCE, "commitOffsets": "true", "kafka.group.id": output}
+        with closing(ConsumedOffsets(source_options(connection(rights) | options))) as consumed:
+            consumed.done({SOURCE: {"0": 1, "1": 0}})
+
+    with pytest.raises(AuthorizationFailed) as caught:
+        commit(rights[:1])
+    assert names(caught.value, named(rights[1], output)), caught.value
+    commit(rights)
+    assert group_offsets(kafka.bootstrap, output, SOURCE) == {0: 1, 1: 0}
 
 
 def test_at_least_once_needs_write_on_the_output_and_with_a_group_read_on_that(kafka, connection, output):

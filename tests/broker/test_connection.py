@@ -117,6 +117,8 @@ def test_a_wrong_password_names_the_user_and_shows_no_password(client, secured, 
 def test_an_authority_that_did_not_sign_the_broker_is_not_trusted(client, identity, tmp_path):
     with pytest.raises(AuthenticationFailed, match="the TLS handshake with 127.0.0.1:.* failed"):
         reach(client("SSL", ca_location=str(issue(tmp_path).ca), **identity))
+    with pytest.raises(AuthenticationFailed, match="the TLS handshake with 127.0.0.1:.* failed"):
+        reach(client("SSL", ca_location=str(issue(tmp_path).ca), check_hostname=False, **identity))
 
 
 def test_tls_to_a_plain_listener_says_so(client):

@@ -3,11 +3,12 @@
 import pytest
 
 from spark_kafka_eos.appending.blocks import EncodeSettings, Target
-from spark_kafka_eos.appending.encode_settings import encode_settings, known_partitions
+from spark_kafka_eos.appending.encode_settings import encode_settings, known_partitions, target
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.parsers import output_topics
+from spark_kafka_eos.options.reserved import LEDGER, LEDGER_TOPIC
 from tests.model_kafka import KafkaModel
 
 TARGETS = {"a": Target(partitions=3), "b": Target(partitions=2)}
@@ -45,3 +46,11 @@ def test_a_declared_partition_that_does_not_exist_is_an_error_before_any_task_ru
     )
     with pytest.raises(ConfigurationError, match="declares a:0-3, but topic 'a' has 3 partitions"):
         encode_settings(sink_options(given | {"outputTopics": "a:0-3"}), None, kafka.cluster())
+
+
+@pytest.mark.parametrize("ledger", [LEDGER_TOPIC, "own"])
+def test_a_ledger_topic_that_a_gateway_gives_another_name_is_known_by_its_id(monkeypatch, ledger):
+    kafka = KafkaModel(2, {ledger: 1, "alias": 1, "orders": 1})
+    kafka.topics._ids["alias"] = kafka.topics._ids[ledger]
+    monkeypatch.setattr("spark_kafka_eos.protocol.describe.max_message_bytes", lambda _, names: dict.fromkeys(names))
+    assert [target(kafka.cluster(), topic, ledger).reserved for topic in ("alias", "orders")] == [LEDGER, None]

@@ -109,8 +109,10 @@ def test_a_broker_that_demands_few_or_very_many_iterations_gets_no_proof(iterati
 
 @pytest.mark.parametrize("signature", [b"", b"x" * 32])
 def test_a_broker_that_signs_wrongly_does_not_know_the_password_and_is_not_trusted(signature):
+    broker = Scram(signature=signature)
     with pytest.raises(AuthenticationFailed, match="sent an invalid response in the SCRAM-SHA-256 exchange"):
-        sasl_exchange(security("SCRAM-SHA-256"), "broker:9092", Scram(signature=signature))
+        sasl_exchange(security("SCRAM-SHA-256"), "broker:9092", broker)
+    assert [PASSWORD.encode() in sent for sent in broker.sent] == [False, False], "it has a proof, and no password"
 
 
 @pytest.mark.parametrize("chain", [1, 500], ids=["short", "longer than a pipe holds"])

@@ -143,6 +143,8 @@ def test_a_token_without_a_life_is_asked_for_each_time(client, server):
 def test_a_server_that_is_not_trusted_gets_no_secret(client, server, tmp_path):
     refused(AuthenticationFailed, client(ca_location=str(issue(tmp_path).ca)), r"is not trusted: .*kafka\.https\.ca")
     refused(AuthenticationFailed, client(ca_location=None), "is not trusted")
+    of_another_name = server.token_url.replace("127.0.0.1", "localhost")
+    refused(AuthenticationFailed, client(url=of_another_name), "is not trusted: .*localhost")
     assert server.requests == []
 
 

@@ -98,10 +98,18 @@ def test_a_function_that_does_not_exist_names_the_option(function, why):
 
 
 def test_a_refused_token_names_the_function(provider):
-    chosen = provider("return config, time.time() + 60")
-    with pytest.raises(AuthenticationFailed, match=f"rejected the token of {chosen.function}") as caught:
-        sasl_exchange(bearer(chosen), "broker:9092", lambda _: b"{}", tokens=Tokens())
-    assert "pool-1" not in str(caught.value)
+    chosen = provider('calls.append(1); return f"{config}-{len(calls)}", time.time() + 60')
+    tokens, sent = Tokens(), []
+
+    def refuse(data):
+        sent.append(data)
+        return b"{}"
+
+    for _ in range(2):
+        with pytest.raises(AuthenticationFailed, match=f"rejected the token of {chosen.function}") as caught:
+            sasl_exchange(bearer(chosen), "broker:9092", refuse, tokens=tokens)
+        assert "pool-1" not in str(caught.value)
+    assert [number in b"".join(sent) for number in (b"pool-1-1", b"pool-1-2", b"pool-1-3")] == [True, True, False]
 
 
 def test_librdkafka_calls_the_same_function(provider):

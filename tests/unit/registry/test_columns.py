@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 
 import pytest
@@ -61,9 +62,13 @@ def test_a_registry_whose_certificate_is_not_trusted_gets_no_credentials(tmp_pat
         given = {"url": server.url.replace("http:", "https:"), "basic.auth.user.info": "me:secret"}
         with pytest.raises(RegistryError, match="did not answer") as raised:
             Registry.of(given).session.latest("t-value")
+        trusting = given | {"ssl.ca.location": str(issued.ca)}
+        of_another_name = given["url"].replace("127.0.0.1", "localhost")
+        socket.create_connection(("localhost", server._http.server_port)).close()  # it is there under that name
+        with pytest.raises(RegistryError, match="did not answer"):
+            Registry.of(trusting | {"url": of_another_name}).session.latest("t-value")
         assert "secret" not in str(raised.value) and server.requests == []
-        trusting = Registry.of(given | {"ssl.ca.location": str(issued.ca)})
-        assert trusting.session.latest("t-value").text == '"string"'
+        assert Registry.of(trusting).session.latest("t-value").text == '"string"'
 
 
 def test_a_registry_shows_its_hosts_and_nothing_else():
