@@ -198,6 +198,21 @@ def test_a_lost_checkpoint_of_another_clusters_topic_of_that_name_is_refused(pai
     assert pair.output() == once("A", 0, 20)
 
 
+def test_a_source_that_is_taken_for_one_of_the_sinks_cluster_is_written_once_whatever_its_topic_there_has(pair):
+    pair.b.create_topic(pair.source, SLOTS)
+    fill(pair.b, pair.source, "B", RECORDS)
+    driver = pair.driver(clusters="")
+    driver.run(0, 0, 20)
+    driver.run(1, 20, 30)
+    assert pair.driver(clusters="").run(1, 20, 30).outcome == "skipped"
+    assert pair.output() == once("A", 0, 30)
+    assert pair.in_group(pair.b) == dict.fromkeys(range(SLOTS), 30), "which is not where B's topic was read"
+    with pytest.raises(LedgerRefused, match="does not start where it ended"):
+        pair.driver(query="successor", clusters="").run(0, 20, 40)
+    pair.driver(query="successor", clusters="").run(0, 30, RECORDS)
+    assert pair.output() == once("A", 0, RECORDS)
+
+
 def test_the_sources_group_on_its_own_cluster_follows_for_lag_tools(pair):
     pair.driver().run(0, 0, 20)
     given = {"kafka.bootstrap.servers": pair.a.bootstrap, "subscribe": pair.source, "kafka.group.id": pair.id}
