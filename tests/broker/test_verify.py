@@ -553,6 +553,7 @@ def test_an_open_transaction_of_any_program_is_waited_for_and_then_a_violation(e
 
     exit_code, found = ask("5")
     assert (exit_code, found["visibility"], found["healed"]) == (0, "holds", "holds")
+    assert found["ledger"] == "not checked", "what is not of this package has none"
     owner = transact(bootstrap, topic, [b"c"] * 5, "leave open")
     exit_code, found = ask("0.5")
     assert (exit_code, found["healed"]) == (1, "violated")

@@ -342,6 +342,23 @@ def test_an_aborted_attempt_must_not_be_committed():
     ]
 
 
+def test_an_output_that_begins_later_than_its_source_lacks_what_is_before_it():
+    """As of a query with `startingOffsets` after the source's first record."""
+    later = checked(log(Data([12, 13, 14, 15]), COMMIT))
+    assert violations(later) == [(Invariant.ONCE, "missing", "in-0@10", 2)]
+
+
+def test_a_query_that_committed_only_its_batch_0_cannot_be_told_from_the_one_after_it_without_a_history():
+    output = log(Data([10, 11]), COMMIT, Data([12, 13], epoch=1), COMMIT, Data([14, 15], 1, epoch=2), COMMIT)
+    assert [each[1] for each in violations(checked(output, ledger=Ledger(batch_id=1)))] == ["several identities"]
+    history = [
+        done(0, 10, 12, query_id="first"),
+        done(0, 12, 14, query_id="second"),
+        done(1, 14, 16, query_id="second"),
+    ]
+    assert violations(checked(output, history=history, ledger=Ledger(batch_id=1))) == []
+
+
 def test_a_batch_must_be_committed_under_the_identity_that_its_driver_noted():
     history = [done(0, 10, 16, producer_id=1, epoch=5)]
     assert violations(checked(log(Data(range(10, 16)), COMMIT), history=history)) == [
