@@ -299,3 +299,11 @@ def test_offsets_without_an_origin_are_taken_as_before(open_positions):
     brokers.elect(T0, at=20)
     assert batch_after(open_positions(brokers), json_of(t=[29]))[1] == {0: (29, 80)}
     assert asked(brokers) == 0
+
+
+@pytest.mark.parametrize(("log", "said"), [((0, 20), "t-0 from 29 .*ends at 20"), ((40, 80), "t-0 from 29 to 40")])
+def test_offsets_without_an_origin_are_data_loss_where_the_log_ends_before_them_or_begins_after(
+    open_positions, log, said
+):
+    with pytest.raises(DataLoss, match=said):
+        batch_after(open_positions(Brokers(t=[log])), json_of(t=[29]))

@@ -79,6 +79,12 @@ def test_a_batch_of_kafka_sources_has_the_digest_that_it_had_before_v2_was_read(
     assert [one.digest, two.digest, no_topic_yet.digest] == ["93cb8f8eb4af6b3c", "cba14df245915a69", "4bfe37151d28976e"]
 
 
+def test_a_batch_of_files_is_known_by_the_digest_of_release_0_2_and_not_by_that_of_0_1():
+    """As those releases computed them: an upgrade from 0.1 in the middle of such a batch is refused once."""
+    digest = micro_batch(checkpoint(b6=['{"logOffset":6}'], b7=['{"logOffset":7}']), 7).digest
+    assert (digest, digest != "90be487210827ca1") == ("7aca8b013902582f", True)
+
+
 @pytest.mark.parametrize("end", ['{"logOffset":7}', "17", '{"offset":5,"timestamp":1000}', "-"])
 @pytest.mark.parametrize("beside", [[], ['{"t":{"0":8}}']])
 def test_beside_a_source_that_only_counts_a_batch_planned_again_is_another_one(end, beside):

@@ -177,7 +177,7 @@ def test_a_table_that_always_fails_ends_the_batch_with_nothing_in_either(kafka, 
         table.before = never
         fail()
 
-    commits = []
+    commits: list[Held] = []
     table.before = never
     with pytest.raises(AttemptsExhausted, match="Lost: the connection") as ended:
         run(process(), 0, max_attempts=3)
