@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import dataclass
@@ -16,14 +17,14 @@ from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, clie
 from spark_kafka_eos.cli.shown import AsJson, Watch, watch
 from spark_kafka_eos.cli.taking import take
 from spark_kafka_eos.cli.terminal import Console
-from spark_kafka_eos.errors import BrokerError, ToolFailed
+from spark_kafka_eos.errors import BrokerError, KafkaEosError, ToolFailed
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.operators.abort import AbortDecision, abort_part, abort_whole
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.operators.queries import committed_in, taking_part
-from spark_kafka_eos.operators.survey import OpenPart, Survey
+from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import transaction as describe_transaction
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
@@ -214,10 +215,11 @@ class _HangingPart:
             return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
         if self._commit:
             return abort_part(self._found)
+        if self._found.ending is not Ending.NOBODY:
+            return abort_part(self._found)
         producer, facts = self._found.producer, self._found.facts
-        name = "" if facts is None else facts.transactional_id
-        committed = name and committed_in(self._cluster, name, producer.producer_id, producer.epoch)
-        return abort_part(self._found, committed or None)
+        name = None if facts is None else facts.transactional_id
+        return abort_part(self._found, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
 
     def plan(self) -> str:
         part = self._known()
@@ -345,7 +347,10 @@ def _one(cluster: Cluster, transactional_id: str) -> _One:
         )
     found = survey(cluster, facts.partitions, now_ms=_now())
     facts = found.transactions.get(transactional_id, facts)
-    return _One(survey=found, facts=facts, with_table=taking_part(cluster, facts))
+    with_table = None
+    with contextlib.suppress(KafkaEosError):  # of the ledger, which need not be read to describe the rest
+        with_table = taking_part(cluster, facts)
+    return _One(survey=found, facts=facts, with_table=with_table)
 
 
 def _known_facts(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:

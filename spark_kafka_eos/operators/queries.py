@@ -177,29 +177,36 @@ class QueryReader:
 def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None:
     """The ledger entry of this open transaction, if a table takes part in it: the table may have the batch.
 
-    None if there is none, or if the ledger topic cannot be read or found from here.
+    Raises what `QueryReader.read` raises, and AuthorizationFailed if the group that leads to the ledger may not be
+    read.
     """
     if facts.state != "Ongoing":
         return None
-    of_it = (each.pending for each in _statuses(cluster, facts.transactional_id))
+    reader = QueryReader(cluster, only=facts.transactional_id)
+    of_it = (each.pending for each in reader.read(lag=False, owners=False))
     entry = _entry_of(of_it, facts.producer_id, facts.epoch)
+    if entry is None:
+        reader.copies(facts.transactional_id)  # raises if another ledger could have it
     return None if entry is None or entry.table is None else entry
 
 
-def committed_in(cluster: Cluster, transactional_id: str, producer_id: int, epoch: int) -> LedgerEntry | None:
-    """The ledger entry of the last batch of this id, if it was committed in the transaction of this producer id and
-    epoch. None also if the ledger topic cannot be read or found from here.
+def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: int, epoch: int) -> LedgerEntry | None:
+    """The entry of a query's last batch, if it was committed in the transaction of this producer id and epoch.
+
+    If its record in the ledger lacks the marker, too, the pointer counts. Without `transactional_id`, which nobody may
+    know any more, all ledgers that can be found are read. Raises as `taking_part` does.
     """
-    return _entry_of((each.last for each in _statuses(cluster, transactional_id)), producer_id, epoch)
-
-
-def _statuses(cluster: Cluster, transactional_id: str) -> list[QueryStatus]:
-    """What the ledgers that can be found from here have of this id; nothing if they cannot be read."""
-    try:
-        found = QueryReader(cluster, only=transactional_id).read(lag=False, owners=False)
-    except KafkaEosError:
-        return []
-    return [each for each in found if each.transactional_id == transactional_id]
+    reader = QueryReader(cluster, only=transactional_id)
+    if transactional_id is None:
+        reader.find()
+    statuses = reader.read(lag=False, owners=False)
+    committed = _entry_of((each.last for each in statuses), producer_id, epoch)
+    if committed is not None or transactional_id is None:
+        return committed
+    pending = _entry_of((each.pending for each in statuses), producer_id, epoch)
+    pointer = reader.copies(transactional_id).pointer
+    is_committed = isinstance(pointer, LedgerEntry) and pending is not None and pointer.serial == pending.serial
+    return pending if is_committed else None
 
 
 def _entry_of(recorded: Iterable[RecordedEntry | None], producer_id: int, epoch: int) -> LedgerEntry | None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.cli.transactions import transactions as cli
+from spark_kafka_eos.cli.main import app as cli
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.model import MicroBatch, TopicPartition
@@ -29,6 +29,7 @@ from spark_kafka_eos.protocol.facts import TransactionFacts, open_in
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER, appended_to
@@ -165,11 +166,11 @@ class Query:
         places = [TopicPartition(self.output, 0), TopicPartition(self.output, 1), self.records]
         return [tp for tp, remembered in producers(self.cluster, places).items() if open_in(remembered)]
 
-    def abort(self, tp, start_offset, *flags):
+    def abort(self, tp, start_offset, *flags, bootstrap=None):
         """`kafka-eos transactions abort` of what hangs there: exit code and output."""
         place = ["--topic", tp.topic, "--partition", tp.partition, "--start-offset", start_offset]
-        given = map(str, ["abort", *place, *flags, "--yes", "--bootstrap-servers", self.kafka.bootstrap])
-        done = CliRunner().invoke(cli, [*given])
+        where = ["--bootstrap-servers", bootstrap or self.kafka.bootstrap]
+        done = CliRunner().invoke(cli, ["transactions", *map(str, ["abort", *place, *flags, "--yes", *where])])
         return done.exit_code, done.output
 
     def read(self):
@@ -202,6 +203,10 @@ def test_what_was_committed_is_not_lost_if_the_next_driver_dies(made, monkeypatc
     assert query.open() == [query.lost], "the premise: these brokers leave the marker out"
     code, refused = query.abort(query.lost, 0)
     assert (code, "batch 0 of query query was committed in it" in refused) == (1, True), refused
+    with Proxy(query.kafka.bootstrap, ["OffsetFetch:*:error=GROUP_AUTHORIZATION_FAILED"]) as proxy:
+        code, refused = query.abort(query.lost, 0, bootstrap=proxy.bootstrap)
+    assert (code, "Grant Describe on group" in " ".join(refused.split())) == (3, True), refused
+    assert query.open() == [query.lost]
     query.dies_in(1)
     assert query.run(query.driver(), 1) == "committed"
     assert query.read() == [["0", "1"]] * 2
@@ -264,6 +269,9 @@ def test_the_ledgers_own_record_counts_without_its_marker(made, monkeypatch):
     assert query.run(query.driver(), 0) == "committed"
     assert query.run_without_markers(monkeypatch, 1, query.records) == "committed"
     assert query.open() == [query.records]
+    (left,) = open_in(producers(query.cluster, [query.records])[query.records])
+    code, refused = query.abort(query.records, left.start_offset)
+    assert (code, "batch 1 of query query was committed in it" in refused) == (1, True), "by the pointer"
     query.dies_in(2)
     assert query.run(query.driver(), 1) == "skipped"
     assert query.run(query.driver(), 2) == "committed"
