@@ -101,8 +101,6 @@ def _record(writer: Record, wanted: Record) -> ReadColumn:
     written = {slot for slot, _ in steps}
     defaults = {slot: _default(each) for slot, each in enumerate(wanted.fields) if slot not in written}
     fields = list(arrow_type(wanted))
-    if not fields:
-        raise UnsupportedSchema(f"record {wanted.name} has no fields, and Spark cannot read such a struct")
 
     def read(rows: Rows) -> pa.Array:
         columns: list[Any] = [None] * len(fields)
@@ -494,7 +492,7 @@ def _skip(writer: Avro) -> ReadColumn:
             return _skip_text
         case Fixed():
             return lambda rows: _skip_bytes(rows, np.full(len(rows), writer.size))
-        case Record() if writer.fields:
+        case Record():
             return _skip_all([_skip(each.type) for each in writer.fields])
     return reader(writer, writer)
 

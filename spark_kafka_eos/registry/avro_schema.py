@@ -12,7 +12,8 @@
 | local-timestamp-millis, local-timestamp-micros | timestamp[us] |
 | other logical types (time-millis, duration, …) | as if they were not there |
 
-This is how Spark's `from_avro` maps them. Recursive types have no Spark type and are refused.
+This is how Spark's `from_avro` maps them. Recursive types and records without fields have no Spark type: they are
+refused.
 
 Source: Apache Avro specification 1.12.
 """
@@ -206,7 +207,7 @@ _ARROW = {
 
 
 def arrow_type(avro: Avro) -> pa.DataType:
-    """The Arrow type of the table above."""
+    """The Arrow type of the table above. Raises UnsupportedSchema."""
     match avro:
         case Primitive(logical="decimal") | Fixed(logical="decimal"):
             return pa.decimal128(avro.precision, avro.scale)
@@ -221,6 +222,8 @@ def arrow_type(avro: Avro) -> pa.DataType:
         case Map():
             return pa.map_(pa.string(), pa.field("value", arrow_type(avro.values)))
         case Record():
+            if not avro.fields:
+                raise UnsupportedSchema(f"record {avro.name} has no fields, and Spark cannot read such a struct")
             return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in avro.fields])
         case Union():
             if not avro.present:

@@ -74,11 +74,17 @@ class JsonFormat:
         if value is None:
             return None
         plain = _plain(value, self.arrow)
-        error = next(self._validator.iter_errors(plain), None)
+        try:
+            error = next(self._validator.iter_errors(plain), None)
+            text = json.dumps(plain, allow_nan=False)
+        except (TypeError, ValueError):  # neither has these types, and their texts may have the value
+            raise InvalidRow(
+                "the value has what JSON has not: a decimal, a date, a timestamp, a binary value, NaN or infinity"
+            ) from None
         if error is not None:  # its text has the value
             path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
             raise InvalidRow(f"${path} does not fit its JSON schema: {error.kind.name}")
-        return prefix + json.dumps(plain).encode()
+        return prefix + text.encode()
 
 
 def _parsed(text: SchemaText) -> tuple[Any, jsonschema_rs.Validator, Any]:

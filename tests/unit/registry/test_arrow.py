@@ -68,7 +68,9 @@ def rows_of(reader: RangeReader, read: list[pa.RecordBatch], monkeypatch: pytest
 
 def test_what_is_encoded_is_decoded_and_null_stays_null(server, encoder):
     decoder = confluent_decoder(server.url, topic="orders")
+    server.requests.clear()
     framed = encoder(pa.array([*ORDERS, None], encoder.type))
+    assert server.requests == [], "it was asked before"
     assert framed[0].as_py()[:5] == b"\0\0\0\0\1"
     assert decoder(framed).to_pylist() == [*ORDERS, None]
     assert decoder(framed).type == decoder.type == decoder.returns == encoder.type

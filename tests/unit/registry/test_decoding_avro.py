@@ -84,14 +84,17 @@ def test_each_bad_record_is_a_fault_of_its_own(server, written):
     assert "Glue" in told[4]["error"]["message"]
     assert told[6]["error"]["schema_id"] == 1
     assert told[200] == {"value": None, "error": None}
+    errors = str([each["error"] for each in told])
+    assert "not-framed" in errors and "customer" not in errors and "no magic byte" not in errors
     with pytest.raises(UndecodableRecord, match=r"row 1 of a batch of 201 \(not-framed\)"):
         refuse(found)
 
 
-def test_an_outage_is_never_a_bad_record(server, written):
-    server.fail = 503
+@pytest.mark.parametrize("status", [401, 403, 503])
+def test_an_outage_is_never_a_bad_record(server, written, status):
+    server.fail = status
     options = {"url": server.url, "basic.auth.user.info": "reader:secret", "max.retries": 0}
-    with pytest.raises(RegistryError, match=r"HTTP 503") as raised:
+    with pytest.raises(RegistryError, match=f"HTTP {status}") as raised:
         decode(pa.array(written), None, Registry.of(options), QuerySchema(SchemaText("AVRO", EVERY_KIND)))
     assert "secret" not in str(raised.value) + repr(Registry.of(options))
 

@@ -1,0 +1,231 @@
+"""What becomes of each type in Spark, and what does not work, as docs/schemas.md has it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, header_schema_id_serializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2
+
+from spark_kafka_eos import confluent_decoder, confluent_encoder
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.errors import ConfigurationError, InvalidRow
+from spark_kafka_eos.registry.client import Registry, SchemaText
+from spark_kafka_eos.registry.columns import _spark_type
+from spark_kafka_eos.registry.decoding import decode
+from spark_kafka_eos.registry.encoding import encode
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
+from spark_kafka_eos.registry.rows import rows_of
+from tests.unit.registry import test_json, test_protobuf
+from tests.unit.registry.test_hostile_records import framed
+
+LONG_AS = {"type": "long", "logicalType": ""}
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    made = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return {"type": "record", "name": "R", "fields": made}
+
+
+def decimal(scale: int, precision: int = 9) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def read(server: Any, written: Any, wanted: Any, body: bytes, kind: Any = "AVRO") -> Any:
+    """The value of a record that was written with one schema and is read with another one, or its fault's cause."""
+    schema_id = server.register("any-value", json.dumps(written), kind)
+    target = QuerySchema(SchemaText(kind, json.dumps(wanted)))
+    found = decode(pa.array([framed(schema_id, body)]), None, Registry.of(server.url), target)
+    return found.faults[0].cause if found.faults else found.values[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("avro", "spark"),
+    [
+        *[(kind, kind) for kind in ("boolean", "int", "float", "double", "string")],
+        ("long", "bigint"),
+        ("bytes", "binary"),
+        (record(a="int"), "struct<a:int>"),
+        ({"type": "array", "items": "int"}, "array<int>"),
+        ({"type": "map", "values": "int"}, "map<string,int>"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "string"),
+        ({"type": "fixed", "name": "F", "size": 4}, "binary"),
+        (["null", "string"], "string"),
+        (["int", "long"], "bigint"),
+        (["null", "double", "float"], "double"),
+        (["null", "string", "long"], "struct<member0:string,member1:bigint>"),
+        (decimal(2), "decimal(9,2)"),
+        ({"type": "int", "logicalType": "date"}, "date"),
+        ({"type": "string", "logicalType": "uuid"}, "string"),
+        (LONG_AS | {"logicalType": "timestamp-millis"}, "timestamp"),
+        (LONG_AS | {"logicalType": "timestamp-micros"}, "timestamp"),
+        (LONG_AS | {"logicalType": "local-timestamp-millis"}, "timestamp_ntz"),
+        (LONG_AS | {"logicalType": "local-timestamp-micros"}, "timestamp_ntz"),
+        ({"type": "int", "logicalType": "time-millis"}, "int"),
+        (LONG_AS | {"logicalType": "time-micros"}, "bigint"),
+        ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, "binary"),
+        ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "string"),
+        (["null", {"type": "int", "logicalType": "date"}, "long"], "struct<member0:date,member1:bigint>"),
+    ],
+)
+def test_an_avro_type_becomes_this_one_in_spark(avro: Any, spark: str) -> None:
+    assert _spark_type(format_of(QuerySchema(SchemaText("AVRO", json.dumps(avro)))).arrow).simpleString() == spark
+
+
+def test_protobufs_types_and_those_of_json_become_these_in_spark() -> None:
+    types = descriptor_pb2.FileDescriptorProto()
+    types.CopyFrom(test_protobuf.file("types", imports=("wrappers", "struct")))
+    message = types.message_type.add(name="A")
+    for number, name in enumerate(("Value", "ListValue", "Struct", "BoolValue", "UInt64Value", "BytesValue"), 1):
+        message.field.add(name=name, number=number, type=11, label=1, type_name=f".google.protobuf.{name}")
+    in_spark = {
+        test_protobuf.TARGET: "id:bigint,count:bigint,big:decimal(20,0),price:double,customer:string,raw:binary,"
+        "state:string,lines:array<struct<sku:string,n:decimal(20,0)>>,labels:map<string,int>,at:timestamp,"
+        "lasted:interval day to second,score:bigint,more:string,first:struct<sku:string,n:decimal(20,0)>,"
+        "phone:string,mail:string,flags:array<boolean>",
+        QuerySchema(test_protobuf.text_of(types)): "Value:string,ListValue:string,Struct:string,BoolValue:boolean,"
+        "UInt64Value:decimal(20,0),BytesValue:binary",
+        test_json.TARGET: "id:bigint,price:double,paid:boolean,note:string,lines:array<struct<sku:string,n:bigint>>,"
+        "labels:map<string,bigint>,any:string",
+    }
+    for target, spark in in_spark.items():
+        assert _spark_type(format_of(target).arrow).simpleString() == f"struct<{spark}>"
+
+
+@pytest.mark.parametrize("schema", [record(), record(a=["null", record() | {"name": "E"}])], ids=["itself", "inside"])
+def test_an_avro_record_without_fields_is_refused_by_name(server, schema):
+    with pytest.raises(ConfigurationError, match="has no fields, and Spark cannot read such a struct"):
+        confluent_decoder(server.url, schema=json.dumps(schema))
+
+
+def test_a_writers_record_without_fields_can_be_left_out(server):
+    assert read(server, record(a="int", b=record() | {"name": "E"}), record(a="int"), b"\2") == {"a": 1}
+
+
+def test_a_logical_type_that_changed_is_read_as_the_querys_schema_says(server):
+    assert read(server, decimal(2), decimal(4), b"\x04\x04\xd2") == Decimal("0.1234")
+    at = read(
+        server, LONG_AS | {"logicalType": "timestamp-millis"}, LONG_AS | {"logicalType": "timestamp-micros"}, b"\2"
+    )
+    assert at == datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("wanted", [decimal(2), record(a="int")], ids=["a smaller one", "not at all"])
+def test_a_record_whose_writer_has_a_decimal_of_more_than_38_digits_is_incompatible(server, wanted):
+    written = decimal(2, 39) if wanted == decimal(2) else record(a="int", b=decimal(2, 39))
+    assert read(server, written, wanted, b"\x02\x02\x01") is Cause.INCOMPATIBLE
+
+
+@pytest.mark.parametrize(
+    "message", [test_protobuf.FULL, test_protobuf.Order(), test_protobuf.Line(sku="x")], ids=["full", "empty", "inner"]
+)
+def test_protobuf_with_its_schema_id_in_a_header_is_a_fault(server, client, message):
+    headers: list[Any] = []
+    context = SerializationContext("orders", MessageField.VALUE, headers)
+    value = ProtobufSerializer(type(message), client, {"schema.id.serializer": header_schema_id_serializer})(
+        message, context
+    )
+    ((_, schema_id),) = headers
+    found = decode(pa.array([value]), pa.array([schema_id]), Registry.of(server.url), test_protobuf.TARGET)
+    assert found.faults[0].cause in (Cause.UNDECODABLE, Cause.WRONG_SCHEMA)
+
+
+def test_an_unknown_number_of_a_closed_enum_is_null():
+    made = descriptor_pb2.FileDescriptorProto(name="e.proto", syntax="proto2", package="e")
+    message = made.message_type.add(name="A")
+    message.field.add(name="state", number=1, type=14, label=1, type_name=".e.A.State")
+    message.enum_type.add(name="State").value.add(name="NEW", number=0)
+    target = QuerySchema(test_protobuf.text_of(made))
+    rows = rows_of(pa.array([b"\0\x08\x05", b"\0\x08\0"]))
+    assert format_of(target).reader(target.schema)(rows).to_pylist() == [{"state": None}, {"state": "NEW"}]
+
+
+def test_a_protobuf_schema_that_was_registered_as_text_is_refused_by_topic_and_can_be_given(server):
+    server.register("text-value", 'syntax = "proto3"; message A { int64 a = 1; }', "PROTOBUF")
+    with pytest.raises(ConfigurationError, match="in base64"):
+        confluent_decoder(server.url, topic="text")
+    given = base64.b64encode(
+        test_protobuf.file("t", 'name: "A" ' + test_protobuf.field("a", 1, "INT64")).SerializeToString()
+    )
+    assert confluent_decoder(server.url, schema=given.decode(), schema_type="PROTOBUF").type.names == ["a"]
+
+
+def test_fields_of_json_beside_others_are_checked_and_have_no_columns(server):
+    other = {"properties": {"b": {"type": "integer"}}}
+    schema = {"properties": {"a": {"type": "integer"}}, "definitions": {"other": other}}
+    of_all = schema | {"allOf": [other]}
+    assert read(server, of_all, of_all, b'{"a": 1, "b": "x"}', "JSON") is Cause.UNDECODABLE
+    assert read(server, of_all, of_all, b'{"a": 1, "b": 2}', "JSON") == {"a": 1}
+    referred = schema | {"$ref": "#/definitions/other"}
+    assert read(server, referred, referred, b'{"a": 1, "b": 2}', "JSON") == {"b": 2}
+
+
+def test_of_two_equal_keys_of_json_the_last_one_counts(server):
+    schema = {"properties": {"a": {"type": "integer"}}}
+    assert read(server, schema, schema, b'{"a": 1, "a": 2}', "JSON") == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("draft", "checked"),
+    [
+        ("http://json-schema.org/draft-04/schema#", True),
+        ("http://json-schema.org/draft-07/schema#", True),
+        ("https://json-schema.org/draft/2019-09/schema", False),
+        ("https://json-schema.org/draft/2020-12/schema", False),
+    ],
+)
+def test_a_format_of_json_is_checked_up_to_draft_7(server, draft, checked):
+    schema = {"$schema": draft, "properties": {"day": {"type": "string", "format": "date"}}}
+    found = read(server, schema, schema, b'{"day": "tomorrow"}', "JSON")
+    assert found == (Cause.UNDECODABLE if checked else {"day": "tomorrow"})
+
+
+@pytest.mark.parametrize("kind", ["string", "number", None])
+@pytest.mark.parametrize(
+    "value",
+    [Decimal("1.20"), date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC), b"secret", float("nan"), float("inf")],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_json_does_not_have_is_refused_without_its_content(kind, value):
+    target = QuerySchema(SchemaText("JSON", json.dumps({"properties": {"a": {"type": kind} if kind else {}}})))
+    with pytest.raises(InvalidRow) as refused:
+        encode(pa.array([{"a": value}]), 1, target)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_required_field_of_json_that_is_null_is_left_out_and_does_not_fit():
+    schema = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": "integer"}}, "required": ["a"]}
+    target = QuerySchema(SchemaText("JSON", json.dumps(schema)))
+    assert encode(pa.array([{"a": 1, "b": None}], format_of(target).arrow), 1, target).to_pylist() == [
+        framed(1, b'{"a": 1}')
+    ]
+    with pytest.raises(InvalidRow, match="required"):
+        encode(pa.array([{"a": None, "b": 1}], format_of(target).arrow), 1, target)
+
+
+def test_a_schema_with_references_is_read_and_not_found_to_write_with(server, client):
+    client.register_schema("money-value", Schema(json.dumps(record(cents="int") | {"name": "n.Money"}), "AVRO"))
+    priced = json.dumps(record(price="n.Money") | {"name": "n.Priced"})
+    client.register_schema("priced-value", Schema(priced, "AVRO", [SchemaReference("n.Money", "money-value", 1)]))
+    assert confluent_decoder(server.url, topic="priced").type == pa.struct(
+        [("price", pa.struct([("cents", pa.int32())]))]
+    )
+    with pytest.raises(ConfigurationError, match="does not have this schema under the subject 'priced-value'"):
+        confluent_encoder(server.url, topic="priced")
+
+
+def test_the_latest_schema_of_a_subject_is_asked_for_once_by_a_process(server):
+    server.register("growing-value", '"int"')
+    assert confluent_decoder(server.url, topic="growing").type == pa.int32()
+    server.register("growing-value", '"long"')
+    server.requests.clear()
+    assert confluent_decoder(server.url, topic="growing").type == pa.int32()
+    assert server.requests == []
