@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+from datetime import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +228,25 @@ def test_json_is_text_and_an_error_may_have_a_cause_alone() -> None:
         {"value": '{"a": 1}', "error": None},
         {"value": "2", "error": {"cause": "no-key", "message": None, "schema_id": None}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "in_arrow", "as_text"),
+    [
+        ("(2::uhugeint ** 127)::uhugeint", Decimal(-(2**127)), str(2**127)),
+        ("(2::uhugeint ** 126)::uhugeint", Decimal(2**126), str(2**126)),
+        ("'12:00:00+05'::timetz", time(12), "12:00:00+05"),
+        ("'0101'::bit", b"\x04\xf5", "0101"),
+    ],
+)
+def test_types_that_arrow_has_not_are_others_there_and_right_as_text(expression, in_arrow, as_text) -> None:
+    query = f"SELECT {expression} AS value, ({expression})::varchar AS key FROM records"
+    assert result(query, batch(value=[b"x"])) == [{"value": in_arrow, "key": as_text}]
+
+
+def test_of_two_equal_keys_of_json_the_first_one_counts() -> None:
+    query = "SELECT decode(value)::json->>'$.a' AS value FROM records"
+    assert result(query, batch(value=[b'{"a": 1, "a": 2}'])) == [{"value": "1"}]
 
 
 def test_a_query_that_leaves_nothing_returns_an_empty_batch() -> None:
