@@ -27,6 +27,8 @@ from spark_kafka_eos.protocol.facts import TopicFacts, TransactionFacts
 from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.testing.read_offsets import group_offsets
+from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, reads
@@ -190,6 +192,22 @@ def test_an_entry_of_an_earlier_release_is_found_whichever_topic_it_was_kept_at(
     assert write(cluster, options, 5) == "committed"
     expire(either_kafka.bootstrap, options.ledger_group)
     assert write(cluster, options, 5) == "skipped"
+
+
+def test_a_group_that_is_deleted_before_the_commit_changes_nothing(either_kafka, cluster, sink, monkeypatch):
+    options = sink()
+    assert write(cluster, options, 0) == "committed"
+
+    def failpoint(name, _=None):
+        if name == "offsets committed":
+            expire(either_kafka.bootstrap, options.group_id, options.ledger_group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared, "failpoint", failpoint)
+        assert write(cluster, options, 1) == "committed"
+    assert write(cluster, options, 1) == "skipped"
+    assert write(cluster, options, 2) == "committed"
+    assert group_offsets(either_kafka.bootstrap, options.group_id, str(options.topic), "read_committed")[1] == 3
 
 
 def test_another_querys_open_transaction_in_the_same_partition_is_not_waited_for(either_kafka, cluster, sink):

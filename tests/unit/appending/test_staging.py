@@ -12,7 +12,7 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.files import Files, LocalFiles
 from spark_kafka_eos.appending.staging import INLINE_BYTES, Staging, folder_of, folder_of_run, staging_of
 from spark_kafka_eos.appending.staging_space import Space
-from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, StagingFull, StagingLost
+from spark_kafka_eos.errors import ConfigurationError, StagingFull, StagingLost
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 
@@ -150,7 +150,7 @@ def test_a_vanished_file_is_an_error_that_names_the_option(tmp_path: Path):
     staging = Staging(str(tmp_path))
     report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
     (tmp_path / (report.path or "")).unlink()
-    with pytest.raises(KafkaEosError, match="stagingDir"):
+    with pytest.raises(StagingLost, match="stagingDir"):
         contents(staging, report)
 
 
@@ -158,7 +158,7 @@ def test_a_file_cut_short_is_an_error(tmp_path: Path):
     staging = Staging(str(tmp_path))
     report = staging.stage("3", 0, blocks(0, INLINE_BYTES + 1))
     (tmp_path / (report.path or "")).write_bytes(b"short")
-    with pytest.raises(KafkaEosError, match="is truncated"):
+    with pytest.raises(StagingLost, match="is truncated"):
         contents(staging, report)
 
 

@@ -16,7 +16,7 @@ from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.preflight import run
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.run import examine_staging, preflight
-from spark_kafka_eos.preflight.sources import check_source_cluster
+from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_members
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import GroupFacts
@@ -140,6 +140,14 @@ def test_warnings_are_logged_next_to_errors(caplog):
 
 def test_preflight_false_asks_nothing():
     preflight(CLUSTER, options(preflight=False), examine=lambda cluster, options: pytest.fail("asked"))
+    here = {IN.topic: 1}
+    for given, requests in ({}, 1), ({"preflight": False}, 0):
+        kafka = KafkaModel(topics=here)
+        origin = Origin(cluster=kafka.cluster().cluster_id())
+        batch = first_batch(5, batch_id=3)
+        (source,) = batch.sources
+        refuse_members(kafka.cluster(), options(**given), replace(batch, sources=(replace(source, origin=origin),)))
+        assert len(kafka.sent("DescribeGroups")) == requests
 
 
 def test_a_staging_directory_is_tried_and_left_empty(tmp_path):

@@ -52,6 +52,16 @@ def test_a_skipped_batch_is_computed_if_its_plan_cannot_be_inspected(query):
     assert query.needs_evaluation()
 
 
+def test_so_it_is_before_spark_4_2_whose_plans_do_not_tell(query, monkeypatch):
+    class Plan:
+        def containsStatefulOperator(self):
+            raise Py4JError("Method containsStatefulOperator([]) does not exist")
+
+    execution = SimpleNamespace(lastExecution=lambda: SimpleNamespace(logical=Plan))
+    monkeypatch.setattr(query, "_execution", execution)
+    assert query.needs_evaluation()
+
+
 def test_without_a_checkpoint_location_it_is_asked_for():
     with pytest.raises(ConfigurationError, match="checkpointLocation"):
         RunningQuery(FRAME, None).micro_batch(0)

@@ -28,6 +28,7 @@ from spark_kafka_eos.errors import (
     KafkaEosError,
     LedgerRefused,
     PreflightFailed,
+    ReplayFailed,
     StagingFull,
 )
 from spark_kafka_eos.ledger import entry as ledger
@@ -553,5 +554,5 @@ def test_a_batch_that_is_committed_is_not_computed_again(query, writer_of):
 
 def test_a_skipped_batch_that_cannot_be_computed_says_that_it_is_committed(query, writer_of):
     query.evaluation = True
-    with pytest.raises(KafkaEosError, match="was committed in an earlier run.*The transaction was committed."):
+    with pytest.raises(ReplayFailed, match="was committed in an earlier run.*The transaction was committed."):
         run_again(writer_of(), query, Frame(RuntimeError("the records are gone")))
