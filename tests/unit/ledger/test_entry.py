@@ -1,4 +1,5 @@
 import json
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -423,3 +424,23 @@ def test_of_two_places_with_the_same_commit_the_ledgers_own_counts() -> None:
     for other in (TopicPartition("a", 0), TopicPartition("z", 0)):
         assert newest(None, {other: same, AT: same}, AT) == ledger.decode_committed(same)
         assert newest(None, {other: same}, AT) == MovedLedger(serial=5, topic=other.topic)
+
+
+@pytest.mark.parametrize(
+    ("topics", "partitions", "size"), [(1, 10_000, 400_000), (1, 20_000, 900_000), (2_000, 1, 1_000_000)]
+)
+def test_the_record_is_as_large_as_the_page_on_scaling_says_and_a_broker_takes_it(topics, partitions, size):
+    """With all that a batch notes of its source, at offsets of 10 to 12 digits."""
+    names = [f"{number:04}".ljust(100 if topics > 1 else 10, "n") for number in range(topics)]
+    places = [TopicPartition(name, number) for name in names for number in range(partitions)]
+    ends = {place: 10 ** (10 + number % 3) for number, place in enumerate(places)}
+    origin = Origin(
+        cluster="A" * 22,
+        topic_ids=dict.fromkeys(names, uuid.UUID(int=1)),
+        leader_epochs={place: number % 50 for number, place in enumerate(places)},
+    )
+    start = {place: end - 1_000 for place, end in ends.items()}
+    source = SourceProgress(cluster="A" * 22, offsets=ends, origin=origin, start=start)
+    record = ledger.encode_record(replace(ENTRY, sources=(source,)))
+    assert len(record) == pytest.approx(size, rel=0.1)
+    assert len(record) < 1_048_588 - 1_000, "Kafka's default of max.message.bytes, with room for the key"
