@@ -350,6 +350,21 @@ def test_available_now_continues_without_a_topic_that_was_deleted_while_the_quer
     assert tolerant.batch() == list(range(10, 15))
 
 
+def test_a_topic_that_was_removed_and_is_selected_again_is_read_from_its_beginning(bootstrap, new_topic, query):
+    name, other = new_topic(), new_topic()
+    for each in (name, other):
+        produce(bootstrap, each, values(3))
+    both = query(f"{name},{other}")
+    assert sorted(both.batch()) == [0, 0, 1, 1, 2, 2]
+    without = query(other)
+    without.at = both.at
+    produce(bootstrap, other, values(2))
+    assert without.batch() == [3, 4]
+    again = query(f"{name},{other}")
+    again.at = without.at
+    assert again.batch() == [0, 1, 2]
+
+
 def test_partitions_added_while_the_query_runs_are_read_from_their_beginning(bootstrap, new_topic, query):
     name = new_topic()
     produce(bootstrap, name, values(5))
@@ -379,6 +394,20 @@ def test_a_start_past_an_open_transaction_waits_until_it_has_ended(bootstrap, ne
     still_open.commit_transaction(30)
     await_stable(bootstrap, name)
     assert one.batch() == [8, 9]
+
+
+def test_nothing_is_read_where_an_open_transaction_began_before_the_first_offset_until_it_has_ended(
+    bootstrap, new_topic, query
+):
+    name = new_topic()
+    still_open = transact(bootstrap, name, values(5), "leave open")  # 0-4
+    produce(bootstrap, name, values(3))  # 5-7
+    delete_records(bootstrap, name, 2)
+    one = query(name)
+    assert (one.batch(), one.batch()) == ([], [])
+    still_open.commit_transaction(30)
+    await_stable(bootstrap, name)
+    assert one.batch() == [2, 3, 4, 5, 6, 7] == [row[2] for row in librdkafkas(bootstrap, name)]
 
 
 # Damage

@@ -171,6 +171,17 @@ def test_a_running_query_picks_up_what_comes(bootstrap, topic, stream):
     assert [number for batch in query.batches.values() for number in batch] == list(range(15))
 
 
+def test_a_running_query_waits_at_its_end_and_reads_nothing_past_it(bootstrap, topic, stream):
+    name = topic("ended")
+    query = stream(name, endingOffsets=f'{{"{name}": {{"0": 7}}}}')
+    running = query.start()
+    for first in (0, 5, 10):
+        produce(bootstrap, name, values(first, first + 5))
+        running.processAllAvailable()
+    assert [number for batch in query.batches.values() for number in batch] == list(range(7))
+    assert running.isActive
+
+
 def test_a_query_from_the_latest_offsets_skips_what_was_there(bootstrap, topic, stream):
     name = topic("latest")
     produce(bootstrap, name, values(0, 5))
