@@ -24,8 +24,9 @@ from spark_kafka_eos.observe.endpoint import Endpoint, registry_of
 from spark_kafka_eos.observe.metrics import Series
 from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, down
 from spark_kafka_eos.operators.cluster_watch import ClusterWatch
-from spark_kafka_eos.options import SourceOptions, source_options
+from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
+from spark_kafka_eos.options.table import SOURCE, take
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.words import printable
 
@@ -65,8 +66,7 @@ def exporter(
         properties=properties,
     )
     with given.named_as_given():
-        options = source_options({**given.values, "subscribe": "any"})
-    clients = [options.client]
+        clients = [client_options(take(given.values, SOURCE))]
     if source_bootstrap_servers is not None or source_properties is not None:
         clients.append(client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties))
     with contextlib.ExitStack() as opened:
@@ -76,7 +76,7 @@ def exporter(
             _print(watch.look(), as_json=as_json)
         else:
             with given.named_as_given():
-                _serve(watch, options, interval)
+                _serve(watch, host, port, interval)
 
 
 def _print(series: Series, *, as_json: bool) -> None:
@@ -96,10 +96,10 @@ def _values(series: Series) -> Iterable[dict[str, Any]]:
             }
 
 
-def _serve(watch: ClusterWatch, options: SourceOptions, interval: float) -> None:
+def _serve(watch: ClusterWatch, host: str, port: int, interval: float) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     latest = down()
-    endpoint = Endpoint(CLUSTER_METRICS, lambda: latest, host=options.metrics_host, port=options.metrics_port or 0)
+    endpoint = Endpoint(CLUSTER_METRICS, lambda: latest, host=host.strip(), port=port)
     try:
         while True:
             latest = watch.look_again()

@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import ClientOptions, from_properties, source_options
+from spark_kafka_eos.options import ClientOptions, from_properties
+from spark_kafka_eos.options.client import client_options
+from spark_kafka_eos.options.table import SOURCE, take
 
 BootstrapServers = Annotated[str | None, typer.Option(help="Comma-separated list of brokers, host:port.")]
 Properties = Annotated[
@@ -73,7 +75,7 @@ def client_of(flag: str, bootstrap_servers: str | None, properties: Path | None)
     """How to connect to a cluster of which the command takes only the brokers, by `flag`, and the properties."""
     given = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
     with given.named_as_given():
-        return source_options({**given.values, "subscribe": "any"}).client
+        return client_options(take(given.values, SOURCE))
 
 
 def parse_options(texts: Sequence[str], flag: str = "--option", example: str = "topic=orders") -> Mapping[str, str]:
