@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
+from lab.jars import perf_tools_class_path
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.java import java
 
@@ -17,12 +18,12 @@ def tool(name: str, *arguments: object, given: str = "") -> str:
 
 
 def command(name: str, *arguments: object) -> list[str]:
-    return _java(jars.perf_tools_class_path(), f"{TOOLS}.{name}", *arguments)
+    return _java(perf_tools_class_path(), f"{TOOLS}.{name}", *arguments)
 
 
 def admin_tool(name: str, *arguments: object) -> str:
     """What one of the tools prints that are in a broker's own jar, `kafka.admin.<name>`."""
-    return _run(_java(jars.perf_tools_class_path(), f"kafka.admin.{name}", *arguments), "")
+    return _run(_java(perf_tools_class_path(), f"kafka.admin.{name}", *arguments), "")
 
 
 def kafka_before_1(version: str) -> jars.Bundle:

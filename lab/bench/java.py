@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lab.jars import perf_tools_class_path
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import IsolationLevel
-from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.java import java
 
 _TIMEOUT_SECONDS = 600
@@ -97,7 +97,7 @@ def fetch_seconds(output: str, records: int) -> float:
 
 
 def _run(tool: str, arguments: list[object]) -> str:
-    class_path = jars.perf_tools_class_path()
+    class_path = perf_tools_class_path()
     command = [str(java()), "-Xmx512m", "-cp", class_path, f"org.apache.kafka.tools.{tool}", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
     if done.returncode:

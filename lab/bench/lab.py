@@ -25,6 +25,7 @@ from kafka_eos_python import beside
 from lab.bench import inputs
 from lab.bench.alternating import Show, silent
 from lab.bench.inputs import Shape
+from lab.jars import avro, built_in_connector
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.table import SINK, take
@@ -193,11 +194,11 @@ def session(settings: Settings = RECOMMENDED) -> Iterator[SparkSession]:
 
 
 def _session(master: str, conf: Mapping[str, str]) -> SparkSession:
-    connector = jars.built_in_connector(pyspark.__version__)
+    connector = built_in_connector(pyspark.__version__)
     session: SparkSession = (
         SparkSession.builder.master(master)
         .appName("kafka-eos bench")
-        .config("spark.jars", ",".join(map(str, [*jars.files(connector), *jars.files(jars.avro())])))
+        .config("spark.jars", ",".join(map(str, [*jars.files(connector), *jars.files(avro())])))
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.ui.showConsoleProgress", "false")

@@ -13,6 +13,7 @@ import psutil
 import pyspark
 
 import spark_kafka_eos
+from lab.jars import PERF_TOOLS_VERSION, built_in_connector
 from spark_kafka_eos.testing import jars
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "confluent-kafka", "kafka-python", "google-crc32c")
@@ -52,8 +53,8 @@ def machine() -> Machine:
         versions={
             "spark-kafka-eos": spark_kafka_eos.__version__,
             "Kafka": jars.DEFAULT_VERSION,
-            "kafka-tools": jars.PERF_TOOLS_VERSION,
-            "spark-sql-kafka": jars.built_in_connector(pyspark.__version__).version,
+            "kafka-tools": PERF_TOOLS_VERSION,
+            "spark-sql-kafka": built_in_connector(pyspark.__version__).version,
             "Python": platform.python_version(),
             **{name: installed for name in _PACKAGES if (installed := _version(name))},
         },

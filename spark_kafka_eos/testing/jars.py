@@ -1,4 +1,4 @@
-"""Downloads jars that are not on PyPI, once, to a user cache: a broker with its dependencies, Spark's Kafka connector.
+"""Downloads jars that are not on PyPI, once, to a user cache: brokers with their dependencies.
 
 PySpark includes Ivy, and Spark needs Java, so nothing else must be installed. Jars are downloaded to a temporary
 directory, which is then moved to `<cache>/<name>/<version>`. A manifest of names and sizes reveals missing or truncated
@@ -31,7 +31,6 @@ from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.repository import repository
 
 DEFAULT_VERSION = "4.4.0"  # of the brokers
-PERF_TOOLS_VERSION = "4.3.1"  # the latest kafka-tools; it needs the Java client of its own release
 MANIFEST = "manifest.json"
 
 
@@ -71,74 +70,6 @@ def kafka(version: str = DEFAULT_VERSION) -> Bundle:
     return Bundle(name="kafka", version=version, modules=modules)
 
 
-def perf_tools(version: str = PERF_TOOLS_VERSION) -> Bundle:
-    """Kafka's ProducerPerformance and ConsumerPerformance; `kafka(version)` has the rest of their class path."""
-    module = Module(organisation="org.apache.kafka", name="kafka-tools", revision=version, alone=True)
-    return Bundle(name="kafka-tools", version=version, modules=(module,))
-
-
-def tiered_storage(version: str) -> Bundle:
-    """Kafka's LocalTieredStorage, a folder as remote storage (KIP-405): in the jar of tests that some releases have."""
-    module = Module(organisation="org.apache.kafka", name="kafka-storage", revision=version, classifier="test")
-    return Bundle(name="kafka-storage", version=version, modules=(module,))
-
-
-def built_in_connector(spark: str) -> Bundle:
-    """Spark's own connector for this release of Spark (its version number)."""
-    scala, connector, token_provider, clients = _CONNECTORS.get(".".join(spark.split(".")[:2]), _NEWEST_CONNECTOR)
-    modules = (
-        ("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", connector),
-        ("org.apache.spark", f"spark-token-provider-kafka-0-10_{scala}", token_provider),
-        ("org.apache.kafka", "kafka-clients", clients),
-        ("org.apache.commons", "commons-pool2", "2.12.0"),
-    )
-    alone = (
-        Module(organisation=organisation, name=name, revision=revision, alone=True)
-        for organisation, name, revision in modules
-    )
-    return Bundle(name="spark-sql-kafka", version=connector, modules=tuple(alone))
-
-
-def avro() -> Bundle:
-    """Spark's `from_avro` and `to_avro`, of the release that also runs on the newest Spark."""
-    module = Module(organisation="org.apache.spark", name="spark-avro_2.13", revision="4.1.1", alone=True)
-    return Bundle(name="spark-avro", version="4.1.1", modules=(module,))
-
-
-def delta_lake(spark: str, version: str = "4.4.0") -> Bundle:
-    """Delta Lake of this version for this release of Spark (its version number, 4.1 or later)."""
-    of_spark = ".".join(spark.split(".")[:2])
-    kernel = ("delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
-    names = (f"delta-spark_{of_spark}_2.13", "delta-storage", *kernel)
-    modules = (Module(organisation="io.delta", name=name, revision=version, alone=True) for name in names)
-    return Bundle(name="delta", version=f"{version}-spark-{of_spark}", modules=tuple(modules))
-
-
-def iceberg(spark: str, version: str = "1.12.0") -> Bundle:
-    """Apache Iceberg of this version for this release of Spark (its version number, 4.1 or later), and SQLite for its
-    JDBC catalog.
-    """
-    of_spark = ".".join(spark.split(".")[:2])
-    modules = (
-        Module(
-            organisation="org.apache.iceberg",
-            name=f"iceberg-spark-runtime-{of_spark}_2.13",
-            revision=version,
-            alone=True,
-        ),
-        Module(organisation="org.xerial", name="sqlite-jdbc", revision="3.53.1.0", alone=True),
-    )
-    return Bundle(name="iceberg", version=f"{version}-spark-{of_spark}", modules=modules)
-
-
-# Scala, connector, token provider (not every release of it is published), Kafka's client.
-_NEWEST_CONNECTOR = ("2.13", "4.2.0", "4.0.0", "3.9.1")
-_CONNECTORS = {
-    "3.5": ("2.12", "3.5.1", "3.5.1", "3.4.1"),
-    "4.0": ("2.13", "4.0.1", "4.0.0", "3.9.1"),
-    "4.1": ("2.13", "4.1.1", "4.1.1", "3.9.1"),
-}
-
 Fetch = Callable[[Bundle, Path], None]
 
 
@@ -157,11 +88,6 @@ def class_path(version: str = DEFAULT_VERSION) -> str:
 def class_archive(version: str = DEFAULT_VERSION) -> Path:
     """Where an archive of the classes that a broker of this version loads belongs (see class_archive.py)."""
     return cache_directory(os.environ, Path.home()) / "kafka" / f"{version}.jsa"
-
-
-def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
-    """Java's class path for this version of the perf tools, downloaded first if necessary. Raises ToolFailed."""
-    return ":".join([class_path(version), *map(str, files(perf_tools(version)))])
 
 
 def files(bundle: Bundle) -> list[Path]:

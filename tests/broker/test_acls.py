@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from lab.jars import perf_tools_class_path
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.cli.main import app
@@ -31,7 +32,6 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
-from spark_kafka_eos.testing.jars import perf_tools_class_path
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic

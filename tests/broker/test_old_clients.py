@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.jars import PERF_TOOLS_VERSION
 from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
@@ -24,7 +25,7 @@ from tests.zookeeper import serve
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(540)]
 
-LAST_WITH_ALL, TODAY = "2.8.2", jars.PERF_TOOLS_VERSION
+LAST_WITH_ALL, TODAY = "2.8.2", PERF_TOOLS_VERSION
 PRODUCERS = ("0.9.0.1", "0.10.2.2", "0.11.0.3", TODAY)
 FORMATS = {"0.9.0": 0, "0.10.0": 1, "0.11.0": 2}  # message.format.version, and its magic
 CODECS = ("none", "gzip", "snappy", "lz4")

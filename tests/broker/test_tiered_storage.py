@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from spark_kafka_eos.errors import BrokerError
-from spark_kafka_eos.testing import EmbeddedKafka, Proxy, jars
+from spark_kafka_eos.testing import EmbeddedKafka, Proxy
+from spark_kafka_eos.testing.jars import Bundle, Module, files
 from tests.producing import produce, transact
 from tests.reading import await_stable, librdkafkas, ours
 
@@ -40,7 +41,7 @@ def tiering(remote):
     config = {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "remote.log.storage.manager.class.path": next(map(str, jars.files(jars.tiered_storage(VERSION)))),
+        "remote.log.storage.manager.class.path": next(map(str, files(tiered_storage(VERSION)))),
         "rsm.config.dir": remote,
         "remote.log.metadata.manager.listener.name": "PLAINTEXT",
         "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
@@ -140,3 +141,9 @@ def test_a_remote_storage_that_fails_for_a_moment_is_waited_for(tiering, topic, 
         with Proxy(tiering.bootstrap, on_request=ends_at_the_third) as proxy:
             assert ours(proxy.bootstrap, topic) == theirs
     assert asked > 3
+
+
+def tiered_storage(version: str) -> Bundle:
+    """Kafka's LocalTieredStorage, a folder as remote storage (KIP-405): in the jar of tests that some releases have."""
+    module = Module(organisation="org.apache.kafka", name="kafka-storage", revision=version, classifier="test")
+    return Bundle(name="kafka-storage", version=version, modules=(module,))

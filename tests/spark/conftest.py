@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafka_eos_python import beside
-from spark_kafka_eos.testing.jars import built_in_connector, files
+from lab.jars import built_in_connector
+from spark_kafka_eos.testing.jars import files
 
 
 def pytest_configure(config: pytest.Config) -> None:

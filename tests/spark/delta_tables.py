@@ -12,8 +12,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos import DeltaParticipant
-from spark_kafka_eos.testing.jars import delta_lake, files
+from spark_kafka_eos.testing.jars import files
 from tests.held import UNDECIDED
+from tests.spark.own_spark import delta_lake
 from tests.spark.tables import Interrupted, Tables, session
 
 

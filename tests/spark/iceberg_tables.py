@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_kafka_eos import IcebergParticipant
-from spark_kafka_eos.testing.jars import files, iceberg
+from spark_kafka_eos.testing.jars import files
 from tests.held import UNDECIDED
+from tests.spark.own_spark import iceberg
 from tests.spark.tables import Interrupted, Tables, session
 
 _numbers = itertools.count(1)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.testing.jars import Bundle, files
+from spark_kafka_eos.testing.jars import Bundle, Module, files
 from tests.pages import ROOT
 
 PYSPARK = "4.1.4"
@@ -53,3 +53,29 @@ def passes(tests: Sequence[str], *, packages: Sequence[Path], plugin: str | None
         check=False,
     )
     assert ended.returncode == 0, ended.stdout
+
+
+def delta_lake(spark: str, version: str = "4.4.0") -> Bundle:
+    """Delta Lake of this version for this release of Spark (its version number, 4.1 or later)."""
+    of_spark = ".".join(spark.split(".")[:2])
+    kernel = ("delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
+    names = (f"delta-spark_{of_spark}_2.13", "delta-storage", *kernel)
+    modules = (Module(organisation="io.delta", name=name, revision=version, alone=True) for name in names)
+    return Bundle(name="delta", version=f"{version}-spark-{of_spark}", modules=tuple(modules))
+
+
+def iceberg(spark: str, version: str = "1.12.0") -> Bundle:
+    """Apache Iceberg of this version for this release of Spark (its version number, 4.1 or later), and SQLite for its
+    JDBC catalog.
+    """
+    of_spark = ".".join(spark.split(".")[:2])
+    modules = (
+        Module(
+            organisation="org.apache.iceberg",
+            name=f"iceberg-spark-runtime-{of_spark}_2.13",
+            revision=version,
+            alone=True,
+        ),
+        Module(organisation="org.xerial", name="sqlite-jdbc", revision="3.53.1.0", alone=True),
+    )
+    return Bundle(name="iceberg", version=f"{version}-spark-{of_spark}", modules=modules)

@@ -20,11 +20,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
-from spark_kafka_eos.testing.jars import delta_lake, files
+from spark_kafka_eos.testing.jars import files
 from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.pages import ROOT, python_blocks
 from tests.reading import await_stable
 from tests.spark.iceberg_tables import in_jdbc
+from tests.spark.own_spark import delta_lake
 from tests.spark.tables import session, submitted
 
 pytestmark = pytest.mark.timeout(900)

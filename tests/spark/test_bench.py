@@ -15,7 +15,8 @@ from lab.bench.steady_figures import BUILT_IN, NOTHING, OURS, READY_MADE, RELAYE
 from lab.bench.transform import BUILT_IN_AVRO, EOS_AVRO, FUNCTION, SQL, transform
 from lab.bench.watched import cost_of_looking
 from lab.bench.with_table import BOTH, TOPIC, cost_of_a_table
-from spark_kafka_eos.testing.jars import avro, files
+from lab.jars import avro
+from spark_kafka_eos.testing.jars import files
 
 pytestmark = pytest.mark.spark
 

@@ -21,8 +21,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from lab.jars import built_in_connector
 from spark_kafka_eos.testing.driver import python_environment
-from spark_kafka_eos.testing.jars import built_in_connector, files
+from spark_kafka_eos.testing.jars import files
 from tests.conftest import SecuredKafka
 from tests.pages import ROOT
 from tests.reading import read_committed

@@ -17,10 +17,11 @@ from urllib.parse import unquote
 import pyspark
 import pytest
 
+from lab.jars import built_in_connector
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.jars import built_in_connector, files
+from spark_kafka_eos.testing.jars import files
 from tests import held, s3a
 from tests.producing import produce
 from tests.reading import read_committed

@@ -13,6 +13,7 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 
+from lab.jars import built_in_connector
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.pages import EXAMPLES, EXAMPLES_ELSEWHERE, ROOT, compare, here, python_blocks
@@ -43,7 +44,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     # Spark gives a Python process ten seconds to start, and compiling PySpark takes that on a machine under load.
     environment = wheel_environment(folder) | {"PYSPARK_PYTHON": str(folder / "bin" / "kafka-eos-python")}
     # Spark's own connector, which pages compare with, is a package of its own.
-    connector = ",".join(map(str, jars.files(jars.built_in_connector(pyspark.__version__))))
+    connector = ",".join(map(str, jars.files(built_in_connector(pyspark.__version__))))
     return environment | {"PYSPARK_SUBMIT_ARGS": f"--jars {connector} pyspark-shell"}
 
 

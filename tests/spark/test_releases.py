@@ -20,12 +20,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from lab.jars import built_in_connector
 from spark_kafka_eos import ProgressListener, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import offsets_from_json
 from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
-from spark_kafka_eos.testing.jars import built_in_connector, files
+from spark_kafka_eos.testing.jars import files
 from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.matrix import Cell
 from tests.producing import produce

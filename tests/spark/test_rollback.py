@@ -12,11 +12,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from lab.jars import built_in_connector
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition, with_bounds, with_origin, with_sinks
 from spark_kafka_eos.testing.driver import Driver, committed_batches
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.testing.jars import built_in_connector, files
+from spark_kafka_eos.testing.jars import files
 from tests.producing import produce
 from tests.reading import read_committed
 from tests.releases import OLDER, THIS, Release

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.testing.jars import delta_lake, iceberg
 from tests.spark import own_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 
 def test_streams_from_and_to_tables_are_exactly_once() -> None:
-    packages = own_spark.installed(iceberg(own_spark.PYSPARK))
-    own_spark.installed(delta_lake(own_spark.PYSPARK))
+    packages = own_spark.installed(own_spark.iceberg(own_spark.PYSPARK))
+    own_spark.installed(own_spark.delta_lake(own_spark.PYSPARK))
     own_spark.passes(["table_streams_protocol.py"], packages=packages)

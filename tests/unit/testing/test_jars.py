@@ -11,25 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from lab.jars import PERF_TOOLS_VERSION, built_in_connector, perf_tools, perf_tools_class_path
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import digests
 from spark_kafka_eos.testing.digests import downloaded
 from spark_kafka_eos.testing.jars import (
     MANIFEST,
-    PERF_TOOLS_VERSION,
     Bundle,
     Module,
     argument_file,
-    built_in_connector,
     cache_directory,
     class_path,
     is_complete,
     ivy_module,
     kafka,
-    perf_tools,
-    perf_tools_class_path,
     provide,
-    tiered_storage,
 )
 from tests.conftest import KAFKA_35, KAFKA_39, KAFKA_OLDEST
 from tests.kafka_tools import kafka_before_1
@@ -240,7 +236,9 @@ def test_the_ivy_module_asks_for_the_broker_and_a_log_binding():
 
 
 def test_of_a_classifier_only_that_jar_is_asked_for():
-    (dependency,) = re.findall(r"<dependency.*</dependency>", ivy_module(tiered_storage("4.3.1")))
+    module = Module(organisation="org.apache.kafka", name="kafka-storage", revision="4.3.1", classifier="test")
+    bundle = Bundle(name="kafka-storage", version="4.3.1", modules=(module,))
+    (dependency,) = re.findall(r"<dependency.*</dependency>", ivy_module(bundle))
     assert 'name="kafka-storage" rev="4.3.1"' in dependency
     assert 'transitive="false"' in dependency
     assert 'm:classifier="test"' in dependency

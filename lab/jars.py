@@ -1,0 +1,48 @@
+"""Jars that the laboratory and the tests need besides brokers: Kafka's tools, Spark's own connector and Avro."""
+
+from __future__ import annotations
+
+from spark_kafka_eos.testing.jars import Bundle, Module, class_path, files
+
+PERF_TOOLS_VERSION = "4.3.1"  # the latest kafka-tools; it needs the Java client of its own release
+
+# Scala, connector, token provider (not every release of it is published), Kafka's client.
+_NEWEST_CONNECTOR = ("2.13", "4.2.0", "4.0.0", "3.9.1")
+_CONNECTORS = {
+    "3.5": ("2.12", "3.5.1", "3.5.1", "3.4.1"),
+    "4.0": ("2.13", "4.0.1", "4.0.0", "3.9.1"),
+    "4.1": ("2.13", "4.1.1", "4.1.1", "3.9.1"),
+}
+
+
+def perf_tools(version: str = PERF_TOOLS_VERSION) -> Bundle:
+    """Kafka's ProducerPerformance and ConsumerPerformance; `kafka(version)` has the rest of their class path."""
+    module = Module(organisation="org.apache.kafka", name="kafka-tools", revision=version, alone=True)
+    return Bundle(name="kafka-tools", version=version, modules=(module,))
+
+
+def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
+    """Java's class path for this version of the perf tools, downloaded first if necessary. Raises ToolFailed."""
+    return ":".join([class_path(version), *map(str, files(perf_tools(version)))])
+
+
+def built_in_connector(spark: str) -> Bundle:
+    """Spark's own connector for this release of Spark (its version number)."""
+    scala, connector, token_provider, clients = _CONNECTORS.get(".".join(spark.split(".")[:2]), _NEWEST_CONNECTOR)
+    modules = (
+        ("org.apache.spark", f"spark-sql-kafka-0-10_{scala}", connector),
+        ("org.apache.spark", f"spark-token-provider-kafka-0-10_{scala}", token_provider),
+        ("org.apache.kafka", "kafka-clients", clients),
+        ("org.apache.commons", "commons-pool2", "2.12.0"),
+    )
+    alone = (
+        Module(organisation=organisation, name=name, revision=revision, alone=True)
+        for organisation, name, revision in modules
+    )
+    return Bundle(name="spark-sql-kafka", version=connector, modules=tuple(alone))
+
+
+def avro() -> Bundle:
+    """Spark's `from_avro` and `to_avro`, of the release that also runs on the newest Spark."""
+    module = Module(organisation="org.apache.spark", name="spark-avro_2.13", revision="4.1.1", alone=True)
+    return Bundle(name="spark-avro", version="4.1.1", modules=(module,))
