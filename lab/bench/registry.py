@@ -25,9 +25,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from lab.bench.alternating import Show, Side, alternate, silent
 from lab.bench.codec import one_core, repeated
 from lab.bench.figures import Comparison
+from spark_kafka_eos.registry.arrow import ConfluentEncoder
 from spark_kafka_eos.registry.client import Registry, SchemaText, close_sessions
 from spark_kafka_eos.registry.decoding import decode
-from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.testing.registry import RegistryServer
 
@@ -97,7 +97,7 @@ def alone(*, records: int = 200_000, runs: int = 5, show: Show = silent) -> list
         registry, target = Registry.of(url), QuerySchema(SchemaText("AVRO", SCHEMA))
         column = pa.array(values, pa.binary())
         rows = decode(column, None, registry, target).values
-        kind, schema_id = format_of(target).arrow, int.from_bytes(values[0][1:HEADER], "big")
+        kind, encoder = format_of(target).arrow, ConfluentEncoder(target, int.from_bytes(values[0][1:HEADER], "big"))
         deserialize, serialize = AvroDeserializer(client), AvroSerializer(client, SCHEMA)
         work = {
             DECODE: {
@@ -105,7 +105,7 @@ def alone(*, records: int = 200_000, runs: int = 5, show: Show = silent) -> list
                 CONFLUENT: lambda: pa.array([deserialize(value, _VALUE) for value in values], kind),
             },
             ENCODE: {
-                OURS: lambda: encode(rows, schema_id, target),
+                OURS: lambda: encoder(rows),
                 CONFLUENT: lambda: pa.array([serialize(order, _VALUE) for order in orders], pa.binary()),
             },
         }

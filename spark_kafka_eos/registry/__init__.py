@@ -3,7 +3,7 @@
 
 columns                                          for Spark; the only place here with PySpark
 arrow                                            for Arrow, and what the arguments mean
-decoding encoding                                from a column of framed values, and back
+decoding                                         from a column of framed values
 framing client                                   the schema of each value; the registry
 formats                                          what a schema type does
 rows                                             cursors into the bytes of all rows

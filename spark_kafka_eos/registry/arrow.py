@@ -13,7 +13,6 @@ from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema, errors_of_source
 from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
-from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
@@ -74,7 +73,7 @@ class ConfluentEncoder:
         """Null stays null. Raises InvalidSchema for a field that the schema lacks, InvalidRow for a value that does not
         fit it.
         """
-        return encode(values, self.schema_id, self.target)
+        return format_of(self.target).write(values, b"\0" + self.schema_id.to_bytes(4, "big"))
 
     def check(self, kind: pa.DataType) -> None:
         """Raise InvalidSchema if values of this type certainly do not fit: a struct with a field that the schema lacks,

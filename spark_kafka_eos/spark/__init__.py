@@ -10,7 +10,6 @@ arrow_stream.py                         `arrow_stream`: records go from read to 
 arrow_columns.py                        what is decoded before its transform, and encoded after it
 sql_transform.py sql_rules.py           SQL as its transform: DuckDB, and which queries may run
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
-shared_threads.py                       threads of the driver that queries share
 rows.py schema.py                       columns of the sink, columns of the source
 delta.py iceberg.py                     a table of Delta Lake, or Apache Iceberg, that takes part in a batch
 dead_letters.py                         `aside` and `split`, for users

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import itertools
 import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ParamSpec, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -40,14 +43,22 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
-from spark_kafka_eos.spark.shared_threads import in_shared_thread
 from spark_kafka_eos.transaction.begun import BatchMark, BegunBatches, begun_batches
 from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of, cluster_of
 from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _log = logger(__name__)
+
+# Spark starts a Python thread in the driver for each foreachBatch query, and keeps it after the query has ended (py4j's
+# pinned threads). glibc gives each thread a heap of its own, which keeps most of what was ever needed at once: 15 MB
+# and more for the record batches on their way. So a driver that runs one query after the other would grow with each.
+# An idle thread is used before another one is started, so there are as many as ever appended at the same time.
+_threads = ThreadPoolExecutor(max_workers=10_000, thread_name_prefix="kafka-eos-append")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,3 +410,16 @@ def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:
             committed="everything",
             action="Fix the cause, which is the previous error, and restart the query.",
         ) from error
+
+
+def in_shared_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """`function` in a thread that all queries of the driver share, with the caller's context; the caller waits for its
+    result or error.
+    """
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        call = functools.partial(function, *args, **kwargs)
+        return _threads.submit(contextvars.copy_context().run, call).result()
+
+    return run

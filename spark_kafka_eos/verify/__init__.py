@@ -1,10 +1,9 @@
 """The checker of `kafka-eos verify`: checks that a query's output was written exactly once.
 
 verification                        `verify`: reads a topic in several ways and checks every invariant
-scan follower                       the two readers: this package's, and librdkafka's
+scan follower                       the two readers: this package's, also of dead letters' origins, and librdkafka's
 evidence history outcomes           the data that is checked
 provenance_bytes provenance_column  the origin of a record, stored in its value
-dead_letter_headers                 the origin of a dead letter, stored in its headers
 invariants origins contents         the six invariants of a topic
 table                               the seventh: a table has the same rows
 findings                            the results

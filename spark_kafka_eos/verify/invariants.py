@@ -12,7 +12,7 @@
 An output is one topic or several: together they contain every source offset exactly once.
 
 4 to 6 are checked for any topic. 1 to 3 need to know where a record comes from. Either its value says so
-(`verify.provenance_bytes`, `verify.origins`), or its headers if it is a dead letter (`verify.dead_letter_headers`), or
+(`verify.provenance_bytes`, `verify.origins`), or its headers if it is a dead letter (`verify.scan`), or
 its key and value are compared (`verify.contents`: 1, and 2 as far as possible). Otherwise they are not checked.
 Anything with another explanation, however unlikely, is not a violation, because nobody trusts a checker that was wrong
 once. All computations use arrays: ten million records take seconds.

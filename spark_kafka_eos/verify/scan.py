@@ -9,8 +9,10 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_kafka_eos.dead_letters.headers import header_name, letter_of
 from spark_kafka_eos.errors import CorruptRecordBatch, ToolFailed
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
@@ -18,7 +20,6 @@ from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.records import read
-from spark_kafka_eos.verify.dead_letter_headers import unpack_headers
 from spark_kafka_eos.verify.evidence import Contents, PartitionLog, Seen
 from spark_kafka_eos.verify.outcomes import BatchKind, BatchTable
 from spark_kafka_eos.verify.provenance_bytes import MAGIC, PROVENANCE, Provenance, unpack
@@ -31,6 +32,8 @@ TakeContents = Literal["never", "without provenance", "always"]
 
 _KINDS: Mapping[Marker, BatchKind] = {"commit": BatchKind.COMMIT, "abort": BatchKind.ABORT, "other": BatchKind.OTHER}
 _FETCH_WAIT_MS = 100
+_CAUSE = header_name("cause")
+_PARTITIONS, _OFFSETS = 1 << 31, 1 << 63  # the first numbers that the provenance cannot hold
 
 
 @dataclass(slots=True)
@@ -164,3 +167,21 @@ def _named(part: Fetched, records: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         yield from records
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(f"{part.partition}: {error.what}", action=error.action) from error
+
+
+def unpack_headers(headers: pa.ListArray, topic: str) -> Provenance:
+    """The provenance of each dead letter that was a record of `topic`; all zeros (without the magic) for others.
+
+    The sink appends the headers (dead_letters.headers). Invariant 1 counts a dead letter as the copy of a source
+    record, like a value with provenance. The batch is -1 if the headers do not contain it.
+    """
+    provenance = np.zeros(len(headers), PROVENANCE)
+    named = pc.equal(headers.flatten().field("key"), _CAUSE)
+    for record in pc.list_parent_indices(headers).filter(named).unique().to_pylist():
+        letter = letter_of((each["key"], each["value"]) for each in headers[record].as_py())
+        if letter is None or letter.topic != topic or letter.partition is None or letter.offset is None:
+            continue
+        if 0 <= letter.partition < _PARTITIONS and 0 <= letter.offset < _OFFSETS:
+            batch = -1 if letter.batch_id is None or letter.batch_id >= _OFFSETS else letter.batch_id
+            provenance[record] = (MAGIC, letter.partition, letter.offset, batch, -1)
+    return provenance

@@ -12,9 +12,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry import json_schema
+from spark_kafka_eos.registry.arrow import ConfluentEncoder
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
-from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 
@@ -71,13 +71,13 @@ def test_confluents_records_are_read_and_what_does_not_fit_is_a_fault(server, cl
 def test_what_is_written_is_read_by_confluents_deserializer(server, client):
     schema_id = server.register("orders-value", SCHEMA, "JSON")
     values = pa.array([ROW, None], format_of(TARGET).arrow)
-    first, second = encode(values, schema_id, TARGET).to_pylist()
+    first, second = ConfluentEncoder(TARGET, schema_id)(values).to_pylist()
     assert second is None
     expected = ORDER | {"any": '[1, "two"]'}
     del expected["note"]
     assert JSONDeserializer(SCHEMA, schema_registry_client=client)(first, VALUE) == expected
     with pytest.raises(InvalidRow, match=r"\$\.price does not fit its JSON schema: minimum"):
-        encode(pa.array([ROW | {"price": -99.5}], values.type), schema_id, TARGET)
+        ConfluentEncoder(TARGET, schema_id)(pa.array([ROW | {"price": -99.5}], values.type))
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from google.protobuf import descriptor_pb2
 from spark_kafka_eos import confluent_decoder, confluent_encoder
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
+from spark_kafka_eos.registry.arrow import ConfluentEncoder
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.columns import _spark_type
 from spark_kafka_eos.registry.decoding import decode
-from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry import test_json, test_protobuf
@@ -197,18 +197,18 @@ def test_a_format_of_json_is_checked_up_to_draft_7(server, draft, checked):
 def test_what_json_does_not_have_is_refused_without_its_content(kind, value):
     target = QuerySchema(SchemaText("JSON", json.dumps({"properties": {"a": {"type": kind} if kind else {}}})))
     with pytest.raises(InvalidRow) as refused:
-        encode(pa.array([{"a": value}]), 1, target)
+        ConfluentEncoder(target, 1)(pa.array([{"a": value}]))
     assert "secret" not in str(refused.value)
 
 
 def test_a_required_field_of_json_that_is_null_is_left_out_and_does_not_fit():
     schema = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": "integer"}}, "required": ["a"]}
     target = QuerySchema(SchemaText("JSON", json.dumps(schema)))
-    assert encode(pa.array([{"a": 1, "b": None}], format_of(target).arrow), 1, target).to_pylist() == [
+    assert ConfluentEncoder(target, 1)(pa.array([{"a": 1, "b": None}], format_of(target).arrow)).to_pylist() == [
         framed(1, b'{"a": 1}')
     ]
     with pytest.raises(InvalidRow, match="required"):
-        encode(pa.array([{"a": None, "b": 1}], format_of(target).arrow), 1, target)
+        ConfluentEncoder(target, 1)(pa.array([{"a": None, "b": 1}], format_of(target).arrow))
 
 
 def test_a_schema_with_references_is_read_and_not_found_to_write_with(server, client):

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry import protobuf
+from spark_kafka_eos.registry.arrow import ConfluentEncoder
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
-from spark_kafka_eos.registry.encoding import encode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
@@ -128,11 +128,11 @@ def test_confluents_records_are_read_and_what_does_not_fit_is_a_fault(server, cl
 def test_what_is_written_is_what_confluents_serializer_writes(server, client):
     expected = written(client, FULL, Order())
     values = pa.array([ROW, EMPTY, None], format_of(TARGET).arrow)
-    first, second, third = encode(values, int.from_bytes(expected[0][1:5], "big"), TARGET).to_pylist()
+    first, second, third = ConfluentEncoder(TARGET, int.from_bytes(expected[0][1:5], "big"))(values).to_pylist()
     assert [second, third] == [expected[1], None]
     assert ProtobufDeserializer(Order, schema_registry_client=client)(first, VALUE) == FULL
     with pytest.raises(InvalidRow, match=r"shop\.Order\.count has a value that does not fit"):
-        encode(pa.array([ROW | {"count": -99}], values.type), 1, TARGET)
+        ConfluentEncoder(TARGET, 1)(pa.array([ROW | {"count": -99}], values.type))
 
 
 @settings(max_examples=100, deadline=None)

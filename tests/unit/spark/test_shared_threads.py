@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from spark_kafka_eos.spark.shared_threads import in_shared_thread
+from spark_kafka_eos.spark.micro_batch_writer import in_shared_thread
 
 batch: ContextVar[int] = ContextVar("batch")
 

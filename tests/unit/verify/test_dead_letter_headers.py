@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
-from spark_kafka_eos.verify.dead_letter_headers import unpack_headers
 from spark_kafka_eos.verify.provenance_bytes import MAGIC
+from spark_kafka_eos.verify.scan import unpack_headers
 from spark_kafka_eos.wire.headers import HEADERS
 from tests.letters import headers_of
 
