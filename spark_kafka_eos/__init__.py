@@ -13,7 +13,7 @@ File map, a package for each concept; imports point down only (`lint-imports` ch
     replay/     sends dead letters back
     verify/     the checker: was an output written exactly once?
     spark/      PySpark: data source, sink, TransactionalWriter, ProgressListener
-    operators/  what operators ask of a cluster: its queries, its open transactions
+    operators/  what operators ask of a cluster, its queries and open transactions, and what they end there
     preflight/  checks before the first batch
     reading/    from a source's positions to Arrow batches
     transaction/    begins, commits or aborts the shared transaction of a micro-batch

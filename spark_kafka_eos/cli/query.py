@@ -30,7 +30,6 @@ from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view, owner_wo
 from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
 from spark_kafka_eos.cli.table import (
     TableOption,
-    carry_out,
     participant_of,
     settlement_json,
     settlement_view,
@@ -45,6 +44,7 @@ from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Verdict
 from spark_kafka_eos.model import TopicPartition, offsets_to_json
+from spark_kafka_eos.operators.ending import carry_out
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.operators.outputs import Output, outputs
 from spark_kafka_eos.operators.queries import QueryReader

@@ -1,4 +1,4 @@
-"""A table that takes part, on the command line: which one, what it holds, and how a batch of it is settled."""
+"""A table that takes part, on the command line: which one, what it holds, and what settles a batch of it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from spark_kafka_eos.cli import python_name
-from spark_kafka_eos.cli.taking import take
 from spark_kafka_eos.cli.terminal import Text
-from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.ledger.refusal import Refuse
-from spark_kafka_eos.logs import logger
 from spark_kafka_eos.operators.settle import Settlement
-from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants.decide import Again, Finish
 from spark_kafka_eos.participants.diagnosis import TableDiagnosis
-from spark_kafka_eos.participants.failure import naming_the_table
-from spark_kafka_eos.participants.participant import Conflict, Participant, is_participant
+from spark_kafka_eos.participants.participant import Participant, is_participant
 from spark_kafka_eos.participants.token import Token, UnreadableToken, is_signed
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-
-_log = logger(__name__)
 
 _STEPS = {
     "commit": ("Committed the Kafka transaction", "commits the Kafka transaction"),
@@ -141,31 +132,3 @@ def settlement_json(settlement: Settlement, *, done: bool) -> dict[str, Any]:
     done = done and settlement.settled and settlement.step is not None
     fields = {"step": settlement.step, "settled": settlement.settled, "done": done}
     return {**fields, "reason": settlement.reason, "action": settlement.action}
-
-
-def carry_out(
-    settlement: Settlement, found: TableDiagnosis, participant: Participant, cluster: Cluster, options: SinkOptions
-) -> None:
-    """Do what was decided, as a start would. Raises ToolFailed if another driver has written to the table."""
-    match settlement.step:
-        case "commit":
-            assert isinstance(found.token, Token)
-            of = found.token.identity
-            _log.warning("sending EndTxn(commit) for producer %d, epoch %d: %s", of.producer_id, of.epoch, found.token)
-            TransactionCoordinator(
-                cluster,
-                options.transactional_id,
-                options.timeout_ms,
-                transaction_version=of.transaction_version,
-            ).end(of, commit=True)
-        case "fence":
-            _log.warning("fencing the table at version %d, then sending InitProducerId", found.held.version)
-            try:
-                with naming_the_table("cannot be fenced"):
-                    participant.commit(None, found.held.token, after=found.held.version)
-            except Conflict as error:
-                raise ToolFailed(
-                    f"the table is no longer at version {found.held.version}: a driver is alive, and has written to it",
-                    action="Nothing was changed. Run the command again.",
-                ) from error
-            take(cluster, options.transactional_id, options.transaction_timeout_ms, shown=found.kafka.owner)

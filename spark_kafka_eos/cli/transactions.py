@@ -15,20 +15,17 @@ from spark_kafka_eos.cli import transaction_tables as tables
 from spark_kafka_eos.cli.errors import FAILED, NOT_CHECKED
 from spark_kafka_eos.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.cli.shown import AsJson, Watch, watch
-from spark_kafka_eos.cli.taking import take
 from spark_kafka_eos.cli.terminal import Console
-from spark_kafka_eos.errors import BrokerError, KafkaEosError, ToolFailed
+from spark_kafka_eos.errors import KafkaEosError, ToolFailed
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.abort import AbortDecision, abort_part, abort_whole
+from spark_kafka_eos.operators.abort import AbortDecision
+from spark_kafka_eos.operators.ending import ABORT_MS, HangingPart, OwnedTransaction, owner_of
 from spark_kafka_eos.operators.open_transactions import partitions_of, survey
-from spark_kafka_eos.operators.queries import committed_in, taking_part
-from spark_kafka_eos.operators.survey import Ending, OpenPart, Survey
+from spark_kafka_eos.operators.queries import taking_part
+from spark_kafka_eos.operators.survey import Survey
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.describe import transaction as describe_transaction
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.protocol.markers import write_marker
+from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.words import printable
 
 transactions = typer.Typer(
@@ -38,9 +35,6 @@ transactions = typer.Typer(
 )
 
 ANSWER_MS = 5_000  # a broker or partition that takes longer is shown as missing
-_ABORT_MS = 30_000  # markers may have to wait for an election
-_CONCURRENT_TRANSACTIONS = 51  # the previous one still lacks markers
-_log = logger(__name__)
 
 TransactionalIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A transactional id.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Look only at this topic; can be repeated.")]
@@ -174,11 +168,11 @@ def abort(
         raise typer.BadParameter("requires ID", param_hint="--fence-owner")
     if commit and place is None:
         raise typer.BadParameter("requires --topic", param_hint="--commit")
-    with _cluster(bootstrap_servers, properties, answer_ms=_ABORT_MS) as cluster:
+    with _cluster(bootstrap_servers, properties, answer_ms=ABORT_MS) as cluster:
         target = (
-            _HangingPart(cluster, *place, commit=commit)
+            HangingPart(cluster, *place, commit=commit)
             if place is not None
-            else _Whole(cluster, transactional_id or "", fence_owner=fence_owner)
+            else OwnedTransaction(cluster, transactional_id or "", fence_owner=fence_owner)
         )
         decision = target.judge()
         if decision.abort and not (dry_run or yes):
@@ -194,102 +188,7 @@ def abort(
 # -- aborting
 
 
-class _HangingPart:
-    """What hangs in one partition."""
-
-    def __init__(self, cluster: Cluster, partition: TopicPartition, start_offset: int, *, commit: bool) -> None:
-        self.name = f"the transaction in {partition} from offset {start_offset}"
-        self.ended = "Committed" if commit else "Aborted"
-        self._cluster, self._partition, self._start_offset, self._commit = cluster, partition, start_offset, commit
-        self._found: OpenPart | None = None
-
-    def judge(self) -> AbortDecision:
-        tp = self._partition
-        found = survey(self._cluster, [tp], now_ms=_now())
-        if tp in found.unread:
-            raise ToolFailed(f"cannot look at {tp}: {found.unread[tp]}")
-        starts = {part.producer.start_offset: part for part in found.open_parts}
-        self._found = starts.get(self._start_offset)
-        if self._found is None:
-            others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
-            return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
-        if self._commit:
-            return abort_part(self._found)
-        if self._found.ending is not Ending.NOBODY:
-            return abort_part(self._found)
-        producer, facts = self._found.producer, self._found.facts
-        name = None if facts is None else facts.transactional_id
-        return abort_part(self._found, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
-
-    def plan(self) -> str:
-        part = self._known()
-        producer = part.producer
-        held = "" if not part.held_offsets else f" It holds back {part.held_offsets} offsets."
-        marker, seen = ("a commit", "then") if self._commit else ("an abort", "never")
-        return (
-            f"Writes {marker} marker to {part.partition}: producer {producer.producer_id}, epoch {producer.epoch}."
-            f"{held} Its records there are {seen} seen by read_committed consumers."
-        )
-
-    def abort(self) -> None:
-        write_marker(self._cluster, self._known().producer, commit=self._commit)
-
-    def _known(self) -> OpenPart:
-        assert self._found is not None
-        return self._found
-
-
-class _Whole:
-    """What a transactional.id has open."""
-
-    def __init__(self, cluster: Cluster, transactional_id: str, *, fence_owner: bool) -> None:
-        self.name = f"transactional id {transactional_id!r}"
-        self.ended = "Aborted"
-        self._cluster, self._id, self._fence_owner = cluster, transactional_id, fence_owner
-        self._facts: TransactionFacts | None = None
-
-    def judge(self) -> AbortDecision:
-        self._facts = _known_facts(self._cluster, self._id)
-        with_table = None if self._facts is None else taking_part(self._cluster, self._facts)
-        return abort_whole(self._id, self._facts, fence_owner=self._fence_owner, with_table=with_table)
-
-    def plan(self) -> str:
-        facts = self._known()
-        where = ", ".join(map(str, facts.partitions)) or "no partition"
-        return (
-            f"Takes {self.name} from producer {facts.producer_id}, epoch {facts.epoch} (InitProducerId), which fences "
-            f"it. State: {facts.state}. Aborts its transaction in {where}."
-        )
-
-    def abort(self) -> None:
-        facts = self._known()
-        where = ", ".join(map(str, facts.partitions)) or "no partition"
-        _log.warning(
-            "sending InitProducerId for %s: fences producer %d, epoch %d (%s), and aborts what it has open in %s",
-            *(self.name, facts.producer_id, facts.epoch, facts.state, where),
-        )
-        try:
-            timeout_ms = facts.timeout_ms if facts.times_out else _ABORT_MS  # of nothing: it only fences
-            take(self._cluster, self._id, timeout_ms, shown=facts)
-        except BrokerError as error:
-            if error.code != _CONCURRENT_TRANSACTIONS:
-                raise
-            raise ToolFailed(
-                f"{self.name} is being aborted and its owner is fenced, but its coordinator could not yet write every "
-                "marker",
-                action="It goes on by itself once the leaders of the partitions are available: kafka-eos transactions "
-                f"describe {self._id}",
-            ) from error
-
-    def _known(self) -> TransactionFacts:
-        assert self._facts is not None
-        return self._facts
-
-
-_Target = _HangingPart | _Whole
-
-
-def _report(target: _Target, decision: AbortDecision, *, done: bool, as_json: bool) -> None:
+def _report(target: HangingPart | OwnedTransaction, decision: AbortDecision, *, done: bool, as_json: bool) -> None:
     if as_json:
         fields = {"target": target.name, "abort": decision.abort, "done": done}
         fields |= {"plan": target.plan()} if decision.abort else {}
@@ -339,7 +238,7 @@ class _One:
 
 
 def _one(cluster: Cluster, transactional_id: str) -> _One:
-    facts = _known_facts(cluster, transactional_id)
+    facts = owner_of(cluster, transactional_id)
     if facts is None:
         raise ToolFailed(
             f"no coordinator knows the transactional id {transactional_id!r}",
@@ -351,16 +250,6 @@ def _one(cluster: Cluster, transactional_id: str) -> _One:
     with contextlib.suppress(KafkaEosError):  # of the ledger, which need not be read to describe the rest
         with_table = taking_part(cluster, facts)
     return _One(survey=found, facts=facts, with_table=with_table)
-
-
-def _known_facts(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:
-    """What its coordinator says of it; None if it does not know it. Raises ToolFailed if it may not be described."""
-    found = describe_transaction(cluster, transactional_id, now_ms=_now())
-    if isinstance(found, Unread):
-        raise ToolFailed(
-            f"cannot describe the transactional id {transactional_id!r}: {found.reason}", action=f"Grant {found.grant}."
-        )
-    return found
 
 
 def _cluster(bootstrap_servers: str | None, properties: Path | None, *, answer_ms: int = ANSWER_MS) -> Cluster:

@@ -5,6 +5,7 @@ open_transactions survey                what coordinators and leaders have open,
 outputs                                 what is open in the topics that a query writes
 abort                                   whether one may be aborted
 settle                                  whether a batch that a table has can be settled in Kafka
+ending                                  carries both out
 cluster_watch cluster_metrics           the same again and again, as metrics for the exporter
 """
 

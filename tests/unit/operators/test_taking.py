@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.cli.taking import take
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.operators.ending import take
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.facts import Unread
 from tests.both import OPTIONS, PATIENCE, Kafka
