@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from spark_kafka_eos import confluent_decoder, confluent_encoder
+from spark_kafka_eos import confluent_decoder, confluent_encoder, from_confluent, to_confluent
 from spark_kafka_eos.appending.blocks import EncodeSettings
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, UndecodableRecord
@@ -102,6 +103,15 @@ def test_a_schema_id_in_a_header_is_found(server, values):
     ids = [[{"key": "__value_schema_id", "value": value.as_py()[:5]}] for value in values]
     headers = pa.array(ids, arrow_schema(include_headers=True).field("headers").type)
     assert confluent_decoder(server.url, topic="orders")(body, headers).to_pylist() == ORDERS
+
+
+@pytest.mark.parametrize(
+    ("of_arrow", "of_spark"), [(confluent_decoder, from_confluent), (confluent_encoder, to_confluent)]
+)
+def test_the_arguments_are_those_of_the_functions_for_spark(of_arrow, of_spark):
+    """But for the columns, which are the arguments of the function that is returned."""
+    arrow, spark = (inspect.signature(each).parameters for each in (of_arrow, of_spark))
+    assert dict(arrow) == {name: spark[name] for name in spark if name not in {"column", "headers"}}
 
 
 def test_arguments_are_checked_as_those_of_the_functions_for_spark(server):
