@@ -62,6 +62,11 @@ def test_the_first_and_the_last_requests_are_kept():
             sending(COMMIT, str(node)).unanswered()
     trace = recorder.trace()
     assert ([each.node for each in trace.requests], trace.left_out) == (["0", "1", "5", "6"], 3)
+    with recording() as recorder:
+        for _ in range(1_003):
+            sending(COMMIT, "a:1").unanswered()
+    trace = recorder.trace()
+    assert (len(trace.requests), trace.left_out) == (2 * 500, 3)
 
 
 def test_a_phase_that_fails_is_recorded_and_the_last_one_counts():

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, Q
 from spark_kafka_eos import ProgressListener
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.observe import query_metrics
+from spark_kafka_eos.observe import query_metrics, trace_file
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.protocol import retry
 from spark_kafka_eos.protocol.cluster import Cluster
@@ -80,7 +80,7 @@ def listener(now):
     return Listener(options, clock=lambda: now.seconds)
 
 
-def batch(number, *, sources=None, query=QUERY):
+def batch(number, *, sources=None, query=QUERY, phases=None):
     source = {
         "description": "s",
         "startOffset": {"t": {"0": 0}},
@@ -99,6 +99,7 @@ def batch(number, *, sources=None, query=QUERY):
                 "timestamp": "2026-01-01T00:00:00.000Z",
                 "batchId": number,
                 "batchDuration": 10,
+                "durationMs": phases or {},
                 "stateOperators": [],
                 "sources": [source] if sources is None else sources,
                 "sink": {"description": "noop", "numOutputRows": -1},
@@ -118,6 +119,16 @@ def test_each_batch_is_a_line_and_the_last_figures(listener, caplog):
     assert figures == listener.last(str(QUERY))
     assert (figures.name, figures.batch_id, figures.sources[0].rows, figures.held) == ("copy", 3, 4, False)
     assert str(figures) == caplog.messages[-1]
+
+
+def test_with_trace_dir_the_phases_of_a_trigger_are_kept_for_the_command(now, tmp_path):
+    options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t", "traceDir": str(tmp_path)}
+    listener = Listener(options, clock=lambda: now.seconds)
+    listener.onQueryProgress(batch(3, phases={"addBatch": 5, "triggerExecution": 9}))
+    listener.onQueryProgress(batch(4, phases={"latestOffset": 1}))  # a trigger without a batch
+    began_ms = 1_767_225_600_000  # 2026-01-01
+    assert trace_file.read_trigger(tmp_path, str(QUERY), 3) == (began_ms, {"addBatch": 5, "triggerExecution": 9})
+    assert trace_file.read_trigger(tmp_path, str(QUERY), 4) is None
 
 
 def test_the_figures_of_many_ended_queries_take_no_memory(listener):
