@@ -159,7 +159,6 @@ def _of_brokers(
     bootstrap_servers: str | None, properties: Path | None, transactional_id: str | None, topic: str | None
 ) -> Sequence[Finding]:
     from spark_kafka_eos.doctor import brokers
-    from spark_kafka_eos.options import sink_options
 
     if transactional_id is None and topic is None:
         return brokers.findings(client_of("--bootstrap-servers", bootstrap_servers, properties), None)
@@ -171,8 +170,7 @@ def _of_brokers(
         },
         properties=properties,
     )
-    with given.named_as_given():
-        query = sink_options(given.values)
+    query = given.sink()
     return brokers.findings(query.client, query)
 
 

@@ -18,7 +18,7 @@ from spark_kafka_eos.cli.query_options import (
     QueryOptions,
     SourceBootstrapServers,
     SourceProperties,
-    client_of,
+    source_client_of,
 )
 from spark_kafka_eos.observe.endpoint import Endpoint, registry_of
 from spark_kafka_eos.observe.metrics import Series
@@ -67,8 +67,8 @@ def exporter(
     )
     with given.named_as_given():
         clients = [client_options(take(given.values, SOURCE))]
-    if source_bootstrap_servers is not None or source_properties is not None:
-        clients.append(client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties))
+    if (elsewhere := source_client_of(source_bootstrap_servers, source_properties)) is not None:
+        clients.append(elsewhere)
     with contextlib.ExitStack() as opened:
         cluster, *sources = [opened.enter_context(Cluster(each.answering_within(_ANSWER_MS))) for each in clients]
         watch = ClusterWatch(cluster, ledger_topics=ledger_topic or [LEDGER_TOPIC], topics=topic or (), sources=sources)

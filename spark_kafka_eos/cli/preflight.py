@@ -19,11 +19,11 @@ from spark_kafka_eos.cli.query_options import (
     QueryOptions,
     SourceBootstrapServers,
     SourceProperties,
-    client_of,
     parse_options,
+    source_client_of,
 )
 from spark_kafka_eos.cli.terminal import Console
-from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options
+from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight.findings import Finding
 from spark_kafka_eos.preflight.loop import loop
 from spark_kafka_eos.preflight.probe import probe as send_probe
@@ -77,14 +77,11 @@ def preflight(
         properties=properties,
         named=parse_options(option or []),
     )
-    with given.named_as_given():
-        options = sink_options(given.values)
-    elsewhere = None
-    if source_bootstrap_servers is not None or source_properties is not None:
-        elsewhere = client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
-        if not source:
-            where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
-            raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
+    options = given.sink()
+    elsewhere = source_client_of(source_bootstrap_servers, source_properties)
+    if elsewhere is not None and not source:
+        where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
+        raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
     sources = list(dict.fromkeys(source or []))
     if print_acls:
         acls.show(options, sources, elsewhere, principal=principal, as_json=as_json)

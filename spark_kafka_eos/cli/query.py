@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from spark_kafka_eos.cli.query_options import (
     SourceProperties,
     client_of,
     parse_options,
+    source_client_of,
 )
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view, owner_words, state_words
 from spark_kafka_eos.cli.shown import AsJson, AsJsonOnce, Watch, moment, size, watch
@@ -50,7 +51,7 @@ from spark_kafka_eos.operators.outputs import Output, outputs
 from spark_kafka_eos.operators.queries import QueryReader
 from spark_kafka_eos.operators.settle import settle as settle_table
 from spark_kafka_eos.operators.status import Copies, PartitionLag, QueryStatus, RecordedEntry, SourceLag
-from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.sink import LEDGER_GROUP
 from spark_kafka_eos.participants.decide import Finish
@@ -111,8 +112,8 @@ def list_(
     unread: offsets that a query can read and has not committed. held: offsets after these, which open transactions of
     others hold back. Of sources on another cluster, both are unknown without --source-bootstrap-servers.
     """
-    client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
-    with client(ledger_topic) as reader:
+    clients = _clients(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
+    with _reader(clients, ledger_topic) as reader:
         left = 0 if ledger_topic else reader.find()
 
         def look() -> _Look:
@@ -144,9 +145,9 @@ def show(
 
     With --table also: what the table that takes part holds, and what the next start will do about it.
     """
-    client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
+    clients = _clients(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
     participant = None if table is None else participant_of(table)
-    with client(ledger_topic and [ledger_topic], only=transactional_id, keep=_COMMITS) as reader:
+    with _reader(clients, ledger_topic and [ledger_topic], only=transactional_id, keep=_COMMITS) as reader:
 
         def of_table() -> TableDiagnosis | None:
             if participant is None:
@@ -159,9 +160,7 @@ def show(
                 },
                 properties=properties,
             )
-            with given.named_as_given():
-                options = sink_options(given.values)
-            return diagnose_with_table(reader.cluster, options, participant, lambda: (None, False))
+            return diagnose_with_table(reader.cluster, given.sink(), participant, lambda: (None, False))
 
         def look() -> _Look:
             held = of_table()
@@ -197,8 +196,8 @@ def lag(
 
     late: the age of the oldest record that it can read and has not committed, by the record's timestamp.
     """
-    client = _client(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
-    with client(ledger_topic and [ledger_topic], only=transactional_id) as reader:
+    clients = _clients(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
+    with _reader(clients, ledger_topic and [ledger_topic], only=transactional_id) as reader:
 
         def look() -> _Look:
             return _Look(queries=_one(reader, transactional_id, times=True, owners=False), now_ms=_now())
@@ -216,8 +215,8 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """Show a query's ledger entry in both places: the record and the pointer."""
-    client = _client(bootstrap_servers, properties)
-    with client(ledger_topic and [ledger_topic], only=transactional_id) as reader:
+    clients = _clients(bootstrap_servers, properties)
+    with _reader(clients, ledger_topic and [ledger_topic], only=transactional_id) as reader:
 
         def look() -> _Look:
             found = reader.read(lag=False, owners=False)
@@ -243,8 +242,8 @@ def history(
 
     The topic is compacted: Kafka's log cleaner removes old records sooner or later, and always leaves the last one.
     """
-    client = _client(bootstrap_servers, properties)
-    with client(ledger_topic and [ledger_topic], only=transactional_id, keep=limit) as reader:
+    clients = _clients(bootstrap_servers, properties)
+    with _reader(clients, ledger_topic and [ledger_topic], only=transactional_id, keep=limit) as reader:
 
         def look() -> _Look:
             return _Look(queries=_one(reader, transactional_id, lag=False, owners=False), now_ms=_now())
@@ -306,8 +305,7 @@ def resolve(
         properties=properties,
         named=parse_options(option or []),
     )
-    with given.named_as_given():
-        options = sink_options(given.values)
+    options = given.sink()
     if table is not None:
         raise typer.Exit(_resolve_with_table(options, table, do=settle, fence_owner=fence_owner, as_json=as_json))
     with given.named_as_given(), Cluster(options.client) as cluster:
@@ -352,27 +350,25 @@ def _exit_code(verdict: Verdict | Finish | None) -> int:
 # -- reading
 
 
-def _client(
+def _clients(
     bootstrap_servers: str | None,
     properties: Path | None,
     source_bootstrap_servers: str | None = None,
     source_properties: Path | None = None,
-) -> Callable[..., Any]:
-    """A context manager for a reader, with connections by these options."""
-    client = client_of("--bootstrap-servers", bootstrap_servers, properties).answering_within(_ANSWER_MS)
-    elsewhere = None
-    if source_bootstrap_servers is not None or source_properties is not None:
-        elsewhere = client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
-        elsewhere = elsewhere.answering_within(_ANSWER_MS)
+) -> list[ClientOptions]:
+    """How to connect to the query's cluster, and to that of its sources if it is another one."""
+    client = client_of("--bootstrap-servers", bootstrap_servers, properties)
+    elsewhere = source_client_of(source_bootstrap_servers, source_properties)
+    return [each.answering_within(_ANSWER_MS) for each in (client, elsewhere) if each is not None]
 
-    @contextmanager
-    def reader(ledger_topics: Sequence[str] | None, **more: Any) -> Iterator[QueryReader]:
-        with ExitStack() as stack:
-            cluster = stack.enter_context(Cluster(client))
-            sources = [] if elsewhere is None else [stack.enter_context(Cluster(elsewhere))]
-            yield QueryReader(cluster, ledger_topics=ledger_topics, sources=sources, **more)
 
-    return reader
+@contextmanager
+def _reader(
+    clients: Sequence[ClientOptions], ledger_topics: Sequence[str] | None, **more: Any
+) -> Iterator[QueryReader]:
+    with ExitStack() as stack:
+        cluster, *sources = [stack.enter_context(Cluster(client)) for client in clients]
+        yield QueryReader(cluster, ledger_topics=ledger_topics, sources=sources, **more)
 
 
 def _written(cluster: Cluster, topics: set[str], now_ms: int) -> list[Output]:

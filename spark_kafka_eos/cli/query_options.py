@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options import ClientOptions, from_properties
+from spark_kafka_eos.options import ClientOptions, SinkOptions, from_properties, sink_options
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.table import SOURCE, take
 
@@ -51,6 +51,11 @@ class QueryOptions:
         """By option its value, as text."""
         return {**_PATIENCE, **self._read, **self._named, **self._given}
 
+    def sink(self) -> SinkOptions:
+        """What they are for a sink. Raises ConfigurationError."""
+        with self.named_as_given():
+            return sink_options(self.values)
+
     @contextmanager
     def named_as_given(self) -> Iterator[None]:
         """Let a ConfigurationError in this context name the option as the user gave it, or would give it."""
@@ -76,6 +81,13 @@ def client_of(flag: str, bootstrap_servers: str | None, properties: Path | None)
     given = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
     with given.named_as_given():
         return client_options(take(given.values, SOURCE))
+
+
+def source_client_of(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions | None:
+    """How to connect to the source's cluster; None if it is not another one than the command's."""
+    if bootstrap_servers is None and properties is None:
+        return None
+    return client_of("--source-bootstrap-servers", bootstrap_servers, properties)
 
 
 def parse_options(texts: Sequence[str], flag: str = "--option", example: str = "topic=orders") -> Mapping[str, str]:

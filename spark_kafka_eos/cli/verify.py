@@ -21,6 +21,7 @@ from spark_kafka_eos.cli.query_options import (
     SourceBootstrapServers,
     SourceProperties,
     client_of,
+    source_client_of,
 )
 from spark_kafka_eos.cli.terminal import Console, Text
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
@@ -118,8 +119,7 @@ def verify(
     """
     if copy and source is None:
         raise typer.BadParameter("requires --source, the topic that TOPIC is a copy of", param_hint="--copy")
-    elsewhere = source_bootstrap_servers is not None or source_properties is not None
-    if elsewhere and source is None:
+    if source is None and (source_bootstrap_servers is not None or source_properties is not None):
         given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
         raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=given)
 
@@ -134,9 +134,7 @@ def verify(
             raise typer.BadParameter(str(error), param_hint="--ledger-key") from None
     rows, compared = _table(table_rows, columns, identity)
     client = client_of("--bootstrap-servers", bootstrap_servers, properties)
-    source_client = None
-    if elsewhere:
-        source_client = client_of("--source-bootstrap-servers", source_bootstrap_servers, source_properties)
+    source_client = source_client_of(source_bootstrap_servers, source_properties)
 
     def check(progress: OnProgress) -> Report:
         report: Report = (context.obj or check_topic)(  # a test hands in another
