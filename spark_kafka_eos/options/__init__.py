@@ -9,7 +9,7 @@
     outputs.py values.py              values of single options
     unused.py                         where an option of the sink has no effect
     reserved.py                       topics that no record may go to
-    reference.py                      the reference documentation, generated from the table
+    __main__.py                       the reference documentation, generated from the table
     properties.py                     Kafka's .properties files
 
 Options are parsed on the driver; the values, secrets included, are sent to the executors. A source's process does not

@@ -1,6 +1,6 @@
 """The documentation is made from the table, so it cannot forget an option."""
 
-from spark_kafka_eos.options.reference import default_of, markdown
+from spark_kafka_eos.options.__main__ import default_of, markdown
 from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE
 
 
