@@ -4,18 +4,22 @@ librdkafka and Java's console consumer read of it (`tests/kfakes.py`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as RdTopicPartition
 
-from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.append import StagedWrite, append
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import ProducerFenced
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.probe import probe
@@ -23,7 +27,8 @@ from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import BY_DRIVER
+from tests.batches import BY_DRIVER, appended_to, reads
+from tests.broker.conftest import batch_of
 from tests.copying import Copy, Stage
 from tests.kafka_tools import tool
 from tests.kfakes import running
@@ -119,6 +124,49 @@ def test_what_tasks_stage_and_the_driver_appends_is_read_by_all(either_kafka, cl
     assert commit_batch(transaction, batch, staged, max_attempts=1, choice=BY_DRIVER).outcome == "committed"
     assert ours(either_kafka.bootstrap, topic) == librdkafkas(either_kafka.bootstrap, topic, 2)
     assert sorted(row[5] or b"" for row in ours(either_kafka.bootstrap, topic)) == sorted(rows["value"].to_pylist())
+
+
+def test_a_driver_whose_transaction_timed_out_ends_as_fenced_and_a_new_one_writes_the_batch(
+    either_kafka, cluster, topic, await_state
+):
+    source = either_kafka.create_topic(f"source-{topic}", 2)
+    options = sink_options(given(either_kafka, topic) | {"kafka.transaction.timeout.ms": "1000"})
+
+    def driver():
+        return SharedTransaction(options, cluster, decide_micro_batch(options))
+
+    def write(identity, after=lambda: None):
+        append(cluster, identity, [(tp, 1, batch_of(None, 0, [b"once"]))])
+        after()
+        return Appended(partitions=1, records=1, bytes=1, topics=appended_to(cluster, tp))
+
+    tp = TopicPartition(topic, 0)
+    batch = MicroBatch(
+        query_id="query",
+        batch_id=0,
+        digest="",
+        sources=reads({TopicPartition(source, 0): 0}, {TopicPartition(source, 0): 1}),
+    )
+    timed_out = functools.partial(write, after=lambda: await_state(options.transactional_id, "Empty"))
+    with pytest.raises(ProducerFenced):
+        commit_batch(driver(), batch, timed_out, max_attempts=2, choice=BY_DRIVER)
+    assert commit_batch(driver(), batch, write, max_attempts=1, choice=BY_DRIVER).outcome == "committed"
+    assert [row[5] for row in librdkafkas(either_kafka.bootstrap, topic, 2)] == [b"once"]
+
+
+def test_a_small_fetch_max_bytes_shows_what_was_aborted_also_to_librdkafka(either_kafka, topic):
+    for end in ("abort", "commit"):
+        for _ in range(5):
+            transact(either_kafka.bootstrap, topic, [end.encode() + b"x" * 500] * 5, end, partition=0)
+    small = ours(either_kafka.bootstrap, topic, **{"kafka.fetch.max.bytes": "1000"})
+    settings = {"fetch.max.bytes": 1_000, "message.max.bytes": 1_000, "group.id": "nobody"}
+    consumer = Consumer({"bootstrap.servers": either_kafka.bootstrap, **settings})
+    consumer.assign([RdTopicPartition(topic, 0, 0)])
+    theirs = [message.value() or b"" for message in consumer.consume(25, timeout=20)]
+    consumer.close()
+    for values in ([row[5] or b"" for row in small], theirs):
+        assert any(value.startswith(b"abort") for value in values)
+    assert {(row[5] or b"")[:6] for row in ours(either_kafka.bootstrap, topic)} == {b"commit"}
 
 
 def test_the_preflight_says_what_kfake_does_not_tell_and_its_probe_passes(request, either_kafka, cluster, topic):

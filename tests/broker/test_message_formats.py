@@ -36,7 +36,7 @@ from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure
 from tests.conftest import KAFKA_OLDEST
 from tests.kafka_tools import tool_before_1
-from tests.producing import produce
+from tests.producing import produce, transact
 from tests.reading import await_stable, librdkafkas, ours
 from tests.zookeeper import serve
 
@@ -294,11 +294,19 @@ def test_a_broker_of_today_closes_the_connection_on_an_old_fetch(bootstrap, topi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("release", "seen"), [("0.10.2.2", []), ("0.11.0.3", ["it"])])
-def test_a_consumer_of_0_10_reads_nothing_from_a_broker_of_today(bootstrap, topic, release, seen):
+@pytest.mark.parametrize(
+    ("release", "given", "seen"),
+    [
+        ("0.10.2.2", [], []),
+        ("0.11.0.3", [], ["aborted", "it"]),
+        ("0.11.0.3", ["--isolation-level", "read_committed"], ["it"]),
+    ],
+)
+def test_a_consumer_of_0_10_reads_nothing_from_a_broker_of_today(bootstrap, topic, release, given, seen):
     name = topic("old-consumer")
-    produce(bootstrap, name, [b"it"])
-    assert consumed_by(release, bootstrap, name) == seen
+    transact(bootstrap, name, [b"aborted"], "abort")
+    transact(bootstrap, name, [b"it"], "commit")
+    assert consumed_by(release, bootstrap, name, *given) == seen
 
 
 def test_a_producer_of_0_9_writes_beside_the_output_of_transactions(upgraded):

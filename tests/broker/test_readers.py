@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,8 @@ def java(bootstrap: str, topic: str, *_: Path) -> str:
     return printed(*command("consumer.ConsoleConsumer", *where, "--isolation-level", "read_committed"))
 
 
-def librdkafka(bootstrap: str, topic: str, *_: Path) -> str:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "rd", "isolation.level": "read_committed"})
+def librdkafka(bootstrap: str, topic: str, *_: Path, **setting: str) -> str:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "rd", **setting})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values = [message.value() or b"" for message in consumer.consume(1_000, timeout=10)]
     consumer.close()
@@ -140,10 +141,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "read",
     [
         pytest.param(java, id="Java"),
-        pytest.param(librdkafka, id="librdkafka"),
+        pytest.param(partial(librdkafka, **{"isolation.level": "read_committed"}), id="librdkafka"),
+        pytest.param(librdkafka, id="librdkafka by default"),
         *(pytest.param(pythons(client), id=client) for client in PYTHONS),
         *(pytest.param(gos(client), id=client) for client in ("franz-go", "sarama")),
         pytest.param(nodes("kafkajs"), id="kafkajs"),
+        pytest.param(nodes("kafkajs by default"), id="kafkajs by default"),
     ],
 )
 def test_a_client_that_reads_committed_records_delivers_all_of_them_and_no_other(
@@ -178,6 +181,15 @@ def test_a_share_group_delivers_committed_records_only_once_its_isolation_level_
         options = ["--topic", topic, "--group", group, "--timeout-ms", "15000"]
         return kinds(tool("consumer.ConsoleShareConsumer", *where, *options))
 
+    refused = subprocess.run(
+        command(
+            "consumer.ConsoleShareConsumer",
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--timeout-ms", "5000"),
+            *("--command-property", "isolation.level=read_committed"),
+        ),
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert "ConfigException" in refused.stderr and "isolation.level" in refused.stderr, refused
     assert read("share-default") == {
         "commit": COMMITTED,
         "abort": RECORDS * ENDS.count("abort"),

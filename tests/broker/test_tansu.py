@@ -23,6 +23,7 @@ from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
+from tests.reading import ours
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -77,3 +78,4 @@ def test_the_query_is_refused_for_what_tansu_lacks_and_a_partition_ends_after_th
         assert consumer.get_watermark_offsets(TopicPartition("out", 0)) == (0, (BATCHES - 1) * RECORDS + 1)
     finally:
         consumer.close()
+    assert len(ours(tansu, "out")) == (BATCHES - 1) * RECORDS + 1, "the source goes by that, and reads no further"

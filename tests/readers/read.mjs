@@ -9,9 +9,9 @@ const patience = 8000
 let last = Date.now()
 const got = v => { last = Date.now(); console.log(String(v)) }
 setInterval(() => { if (Date.now() - last > patience) process.exit(0) }, 200)
-if (client === 'kafkajs') {
+if (client.startsWith('kafkajs')) {
   const { Kafka, logLevel } = await import('kafkajs')
-  const c = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING }).consumer({ groupId: 'kafkajs-' + topic, readUncommitted: false })
+  const c = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING }).consumer({ groupId: client + '-' + topic, ...(client === 'kafkajs' ? { readUncommitted: false } : {}) })
   await c.connect(); await c.subscribe({ topics: [topic], fromBeginning: true })
   await c.run({ eachMessage: async ({ message }) => got(message.value) })
 } else {

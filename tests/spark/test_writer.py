@@ -93,6 +93,7 @@ def test_each_micro_batch_is_one_transaction_and_all_rows_are_there_once(options
         (0, "committed", 1000, mode),
         (1, "committed", 1500, mode),
     ]
+    assert reports[0].producer_id == reports[1].producer_id
     assert reports[0].epoch != reports[1].epoch
     assert set(reports[0].milliseconds) == {"begin", "encode", "append", "offsets", "end"}
 
