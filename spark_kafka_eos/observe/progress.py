@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_kafka_eos.model import Offsets, TopicPartition
+from spark_kafka_eos.model import Offsets, TopicPartition, recorded_origin
 from spark_kafka_eos.observe.lag import OpenTransaction, behind, kafka_offsets
 from spark_kafka_eos.observe.tallies import RangeTally
 from spark_kafka_eos.protocol.facts import Marks
@@ -65,12 +65,15 @@ class QueryFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRead:
-    """A Kafka source in Spark's progress. `start` lacks new partitions, so it is empty in a first batch."""
+    """A Kafka source in Spark's progress. `start` lacks new partitions, so it is empty in a first batch. `cluster` is
+    the id of the cluster that its offsets are from, "" if they do not say it, as those of the built-in source.
+    """
 
     rows: int
     start: Offsets
     end: Offsets
     latest: Offsets
+    cluster: str = ""
 
 
 def kafka_sources(progress: Mapping[str, Any]) -> list[SourceRead]:
@@ -85,9 +88,15 @@ def kafka_sources(progress: Mapping[str, Any]) -> list[SourceRead]:
                     start=kafka_offsets(source.get("startOffset")) or {},
                     end=end,
                     latest=kafka_offsets(source.get("latestOffset")) or {},
+                    cluster=_cluster(source["endOffset"]),
                 )
             )
     return sources
+
+
+def _cluster(end: str | Mapping[str, object]) -> str:
+    origin = recorded_origin(json.loads(end) if isinstance(end, str) else end)
+    return "" if origin is None else origin.cluster
 
 
 def figures(

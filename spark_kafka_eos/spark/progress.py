@@ -62,7 +62,7 @@ _MARKS_SECONDS, _MARKS_FACTOR = 1.0, 10
 _QUERIES_KEPT = 100  # their latest figures, those that reported last
 # The requests, as named in the log.
 _PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transaction that holds the last stable offset"
-_OLDEST = "the oldest unread records"
+_OLDEST, _CLUSTER = "the oldest unread records", "the cluster's id"
 
 _Answer = TypeVar("_Answer")
 
@@ -73,6 +73,10 @@ class Questions:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._cluster = Cluster(options.client)
+
+    def cluster_id(self) -> str:
+        """As the brokers return it, "" if they do not."""
+        return self._cluster.cluster_id()
 
     def partitions(self) -> Sequence[TopicPartition]:
         """Those that a query with these options reads."""
@@ -198,8 +202,9 @@ class ProgressListener(StreamingQueryListener):
     def _publish(
         self, query_id: str, run_id: str, reads: tuple[SourceRead, ...], *, name: str | None, batch_id: int | None
     ) -> None:
-        read = sorted({tp for read in reads for tp in read.end})
-        marks = self._marks_of(read)
+        here = self._here(reads)
+        near = [read for read in reads if _is_near(read, here)]
+        marks = self._marks_of(sorted({tp for read in near for tp in read.end})) if near else None
         held_by = self._holders(marks or {})
         tallies = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
         shown = QueryFigures(
@@ -207,7 +212,10 @@ class ProgressListener(StreamingQueryListener):
             run_id=run_id,
             name=name,
             batch_id=batch_id,
-            sources=tuple(figures(read, marks, held_by, tallies) for read in reads),
+            sources=tuple(
+                figures(read, marks, held_by, tallies) if read in near else figures(read, None, (), tallies)
+                for read in reads
+            ),
         )
         self._last.pop(query_id, None)  # the order is that of the reports
         self._last[query_id] = shown
@@ -215,13 +223,19 @@ class ProgressListener(StreamingQueryListener):
             del self._last[next(iter(self._last))]
         now = self._clock()
         held = {one.partition: self._held_seconds(one, now) for one in held_by}
-        ends = {tp: end for read in self._reads.get(run_id, ()) for tp, end in read.end.items()}  # none before a batch
+        last = [read for read in self._reads.get(run_id, ()) if _is_near(read, here)]  # none before a batch
+        ends = {tp: end for read in last for tp, end in read.end.items()}
         lag = unread(ends, marks or {})
         waits_since = self._waits_since(run_id, {tp: ends[tp] for tp, offsets in lag.items() if offsets}, marks or {})
         self._metrics.read(shown, lag=lag, waits_since=waits_since, held=held)
-        self._metrics.kafka_answered(marks is not None)
+        if near or here is None:
+            self._metrics.kafka_answered(marks is not None)
         usual = logging.DEBUG if batch_id is None else logging.INFO
         log.log(logging.WARNING if shown.held else usual, "%s", shown)
+
+    def _here(self, reads: Sequence[SourceRead]) -> str | None:
+        """The id of the cluster that this listener asks, "" if nothing depends on it; None if there is no answer."""
+        return self._ask(_CLUSTER, self._kafka.cluster_id) if any(read.cluster for read in reads) else ""
 
     def _marks_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Marks] | None:
         """The partitions' marks, usually at most a second old: small batches end more often than that."""
@@ -294,3 +308,8 @@ class ProgressListener(StreamingQueryListener):
             return None
         session.conf.set(COLLECTOR, collector.address_and_key)
         return collector
+
+
+def _is_near(read: SourceRead, here: str | None) -> bool:
+    """Whether the offsets of `read` are of the cluster `here`. Topics of another one may have the same names."""
+    return not read.cluster or here in ("", read.cluster)

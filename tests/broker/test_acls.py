@@ -32,6 +32,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.spark.progress import Questions
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic
@@ -40,7 +41,7 @@ from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER, reads
 from tests.letters import headers_of
 from tests.principals import add_user
-from tests.producing import produce
+from tests.producing import produce, transact
 from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
@@ -284,6 +285,31 @@ def test_the_exporter_needs_the_rights_that_the_page_names(kafka, connection, ou
     assert exit_code == 0, errors
     assert "kafka_eos_cluster_up 1.0" in shown
     assert of_the_query(shown) == of_the_query(everything) != set()
+
+
+def test_the_progress_listener_needs_no_right_but_the_sources_except_for_the_name_of_what_holds_it(kafka, connection):
+    topic = kafka.create_topic(f"held-{next(numbers)}", 1)
+    holder = transact(kafka.bootstrap, topic, [b"1"], "leave open", transactional_id=f"{topic}-open")
+    partition = TopicPartition(topic, 0)
+
+    def held(*more):
+        given = connection([Right("Read", "topic", topic), *more]) | {"subscribe": topic, "metricsPort": "0"}
+        with closing(Questions(source_options(given))) as questions:
+            assert questions.partitions() == [partition]
+            assert questions.cluster_id()
+            assert questions.marks([partition])[partition].lag == 1
+            assert questions.first_times({partition: 0}, {partition: 0}) == {}
+            return questions.oldest_open([partition], int(time.time() * 1e3))[partition]
+
+    try:
+        nameless = held()
+        named = held(Right("Describe", "transactional id", f"{topic}-open"))
+    finally:
+        holder.abort_transaction(30)
+    assert (nameless.start_offset, nameless.producer_id) == (named.start_offset, named.producer_id)
+    assert (nameless.transactional_id, nameless.state, nameless.open_ms) == (None, None, None)
+    assert (named.transactional_id, named.state) == (f"{topic}-open", "Ongoing")
+    assert named.open_ms is not None
 
 
 def test_a_replay_needs_the_rights_that_the_page_names(kafka, output, ask):

@@ -25,6 +25,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.describe import topics
 from spark_kafka_eos.protocol.facts import TopicFacts, TransactionFacts
 from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.testing.read_offsets import group_offsets
@@ -90,6 +91,14 @@ def test_the_ledgers_group_has_one_offset_which_is_its_pointer(either_kafka, clu
     (pointer,) = found.result(30).topic_partitions
     assert pointer.topic == LEDGER_TOPIC
     assert last_batch(cluster, options) == 1
+
+    def lag():
+        [end] = latest(cluster, [TopicPartition(LEDGER_TOPIC, 0)], isolation_level="read_uncommitted").values()
+        return end - pointer.offset
+
+    before = lag()
+    write(cluster, sink(**{"kafka.transactional.id": f"{options.transactional_id}-of-another"}), 0)
+    assert lag() > before
 
 
 def test_no_broker_has_to_wait_until_another_one_is_added_to_the_transaction(either_kafka, cluster, sink):

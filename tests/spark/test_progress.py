@@ -11,6 +11,8 @@ import pytest
 from spark_kafka_eos import ProgressListener, offsets_behind_latest
 from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.observe.lag import OpenTransaction
+from spark_kafka_eos.spark.worker import COLLECTOR
+from spark_kafka_eos.testing.ports import free_ports
 from tests import waiting
 from tests.producing import produce, transact
 
@@ -30,9 +32,9 @@ def listening(spark, bootstrap):
     added = []
     spark.conf.set(_IDLE, "200")
 
-    def add(topic, **given):
+    def add(topic, port=0, **given):
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"} | given
-        listener = ProgressListener(options, spark=spark, patience=1.0)
+        listener = ProgressListener(options, spark=spark, patience=1.0, port=port)
         added.append(listener)
         spark.streams.addListener(listener)
         return listener, options
@@ -81,7 +83,8 @@ def test_a_line_per_batch_says_what_was_read_and_what_was_aborted(spark, bootstr
     produce(bootstrap, name, values(0, 10))
     transact(bootstrap, name, values(50, 57), "abort")
     transact(bootstrap, name, values(10, 20), "commit", partition=1)
-    listener, options = listening(name, minPartitions="4")
+    [port] = free_ports(1)
+    listener, options = listening(name, port, minPartitions="4")
     batches: dict[int, list[int]] = {}
     with caplog.at_level(logging.INFO, "spark_kafka_eos.spark.progress"):
         query = start(spark, options, batches, tmp_path)
@@ -91,6 +94,8 @@ def test_a_line_per_batch_says_what_was_read_and_what_was_aborted(spark, bootstr
         query.processAllAvailable()
         until(lambda: len(caplog.records) == 2)
     assert batches == {0: list(range(20)), 1: list(range(20, 25))}
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+    assert spark.conf.get(COLLECTOR).split(":")[1] == str(port)
     lines = [json.loads(message) for message in caplog.messages]
     assert [(line["query_id"], line["batch_id"]) for line in lines] == [(str(query.id), 0), (str(query.id), 1)]
     [first], [second] = (line["sources"] for line in lines)
@@ -110,7 +115,9 @@ def test_a_transaction_left_open_is_named_while_the_query_waits_and_its_rows_com
     listener, options = listening(name)
     batches: dict[int, list[int]] = {}
     query = start(spark, options, batches, tmp_path)
-    until(lambda: batches)
+    until(lambda: batches and query.lastProgress)
+    assert json.loads(query.lastProgress.sources[0].latestOffset) == {name: {"0": 0}}, "eight records wait"
+    assert offsets_behind_latest(query.lastProgress)[0]["maxOffsetsBehindLatest"] == "0"
     query.stop()
     # In this run there is no batch at all, so no event says what the query reads.
     query = start(spark, options, batches, tmp_path)

@@ -71,7 +71,15 @@ def test_no_secret_is_in_plans_logs_progress_checkpoints_and_the_event_log(
     done = subprocess.run(
         [sys.executable, JOB, work],
         check=False,
-        input=json.dumps({"source": "shown-in", "target": "shown-out", "connection": connection, "signing": signing}),
+        input=json.dumps(
+            {
+                "source": "shown-in",
+                "target": "shown-out",
+                "connection": connection,
+                "signing": signing,
+                "collector": str(tmp_path.parent / "collector"),
+            }
+        ),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -92,10 +100,13 @@ def test_no_secret_is_in_plans_logs_progress_checkpoints_and_the_event_log(
     # It did show what it could …
     assert "kafka.sasl.jaas.config=*********(redacted)" in done.stdout
     assert "ledger_key=(***, ***)" in done.stdout
+    assert 'kafka_eos_batches_total{outcome="committed",query=' in done.stdout
+    assert any("spark.kafka-eos.progress.token" in text for path, text in shown.items() if events in path.parents)
     assert "DEBUG:spark_kafka_eos" in done.stdout or "INFO:spark_kafka_eos" in done.stdout
     assert any("SparkListenerSQLExecutionStart" in text for path, text in shown.items() if events in path.parents)
     assert {"offsets", "commits", "metadata"} <= {path.parent.name for path in shown} | {path.name for path in shown}
     # … and nothing that it must not.
     key_text = "".join(keystore.split("-----")[2].split())
-    for secret in (PASSWORD, KEY_PASSWORD, ENV_KEY, FILE_KEY, key_text[:40], key_text[-40:]):
+    collector_key = (tmp_path.parent / "collector").read_text().rpartition(":")[2]
+    for secret in (collector_key, PASSWORD, KEY_PASSWORD, ENV_KEY, FILE_KEY, key_text[:40], key_text[-40:]):
         assert [str(path) for path, text in shown.items() if secret in text] == []

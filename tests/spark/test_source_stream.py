@@ -92,7 +92,13 @@ def test_progress_and_checkpoint_hold_the_built_in_sources_offsets(bootstrap, to
     query.run()
     end = {name: {"0": 4, "1": 0}}
     [progress] = [p for p in query.query.recentProgress if p.numInputRows]
+    assert progress.numInputRows == 1
     assert json.loads(progress.sources[0].latestOffset) == end
+    assert offsets_from_json(progress.sources[0].startOffset) == offsets_from_json({name: {"0": 3, "1": 0}})
+    for offsets in (progress.sources[0].startOffset, progress.sources[0].endOffset):
+        origin = recorded_origin(json.loads(offsets))
+        assert origin is not None
+        assert origin.topic_ids.keys() == {name}
     assert offsets_from_json(progress.sources[0].endOffset) == offsets_from_json(end)
     first, second = ((tmp_path / f"checkpoint/offsets/{batch}").read_text().splitlines()[-1] for batch in (0, 1))
     assert offsets_from_json(second) == offsets_from_json(end)

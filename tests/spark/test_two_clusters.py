@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer
@@ -14,15 +15,18 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from pyspark.errors import StreamingQueryException
 from typer.testing import CliRunner
 
+from spark_kafka_eos import ProgressListener
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.ledger.progress import cluster_id, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
+from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.read_offsets import group_offsets
+from tests import waiting
 from tests.conftest import topic_factory
 from tests.producing import produce
 from tests.reading import read_committed
@@ -66,7 +70,9 @@ class Query:
             else:
                 writing = stream.writeStream.foreachBatch(TransactionalWriter(self.sink))
         writing = writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
-        writing.start().awaitTermination()
+        query = writing.start()
+        query.awaitTermination()
+        return query
 
     def lose_checkpoint(self):
         shutil.rmtree(self.checkpoint)
@@ -145,6 +151,27 @@ def test_a_source_that_looks_for_the_ledger_on_its_own_cluster_is_refused_and_it
     query.run(**named | query.told, commitOffsets="true", **{"kafka.group.id": query.id})
     assert query.output() == query.all_once()
     assert group_offsets(query.a.bootstrap, query.id, query.source) == dict.fromkeys(range(PARTITIONS), 50)
+
+
+@pytest.mark.parametrize("query", ["sink"], indirect=True)
+def test_a_listener_takes_no_topic_of_its_cluster_for_one_of_the_same_name_on_another(query):
+    query.b.create_topic(query.source, PARTITIONS)
+    produce(query.b.bootstrap, query.source, [b"of another cluster"] * 90)
+    query.produce(10)
+    listeners = []
+    try:
+        for cluster in (query.a, query.b):
+            given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": query.source}
+            listeners.append(ProgressListener(given, spark=query.spark))
+            query.spark.streams.addListener(listeners[-1])
+        run = query.run(startingOffsets="earliest")
+        [here], [elsewhere] = (waiting.until(partial(listener.last, run.id)).sources for listener in listeners)
+    finally:
+        for listener in listeners:
+            query.spark.streams.removeListener(listener)
+            listener.close()
+    assert (here.rows, here.lso_lag) == (20, {TopicPartition(query.source, number): 0 for number in range(PARTITIONS)})
+    assert (elsewhere.rows, elsewhere.lso_lag) == (20, None)
 
 
 @pytest.mark.parametrize(("query", "same_name"), [("sink", 7), ("foreachBatch", None)], indirect=["query"])

@@ -1,24 +1,31 @@
 """A driver that shows all it can: plans, progress, logs, the event log that the UI is made of. Argument: a folder.
 
 Standard input is JSON: the topics to read (`source`) and to write (`target`), the options of the `connection` and of
-`signing`.
+`signing`, and a file for what the session's listener gives to its tasks (`collector`).
 """
 
 import json
 import logging
 import sys
+import time
+import urllib.request
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos import TransactionalWriter
+from spark_kafka_eos import ProgressListener, TransactionalWriter
 
 folder = sys.argv[1]
 given = json.load(sys.stdin)
 source, target, connection, signing = (given[name] for name in ("source", "target", "connection", "signing"))
+collector = given["collector"]
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
 logging.getLogger("py4j").setLevel(logging.INFO)  # its DEBUG is a copy of all that Python and the JVM say to each other
 spark = SparkSession.builder.appName("show").getOrCreate()
 spark.sparkContext.setLogLevel("DEBUG")
+listener = ProgressListener({**connection, "subscribe": source, "metricsPort": 0})
+spark.streams.addListener(listener)
+Path(collector).write_text(str(spark.conf.get("spark.kafka-eos.progress.token")))
 
 
 def show(frame: DataFrame) -> None:
@@ -50,3 +57,10 @@ for way in ("sink", "executors"):
     query.explain(extended=True)
     assert query.lastProgress is not None
     print(query.lastProgress.json, query.status, query._jsq.toString())
+
+metrics = ""
+while metrics.count('outcome="committed"') < 2:  # a commit tells it by a datagram
+    time.sleep(0.1)
+    with urllib.request.urlopen(f"http://{listener.metrics_address}/metrics") as response:
+        metrics = response.read().decode()
+print(metrics)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from spark_kafka_eos.cli.exporter import exporter
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError
-from spark_kafka_eos.operators.cluster_metrics import UP
+from spark_kafka_eos.operators.cluster_metrics import UP, cluster_series
 from spark_kafka_eos.operators.cluster_watch import ClusterWatch
+from spark_kafka_eos.operators.survey import Survey
 
 APP = typer.Typer()
 APP.command()(exporter)
@@ -51,3 +55,27 @@ def test_a_cluster_that_does_not_answer_is_logged_once_for_each_error_and_shown_
         "nobody there",
         "worse. Nothi",
     ]
+
+
+def test_it_looks_at_the_cluster_every_15_seconds_however_often_it_is_scraped(caplog, monkeypatch):
+    caplog.set_level("INFO")
+    looks: list[int] = []
+    pauses: list[float] = []
+
+    def look(_):
+        looks.append(len(pauses))
+        return cluster_series([], Survey(taken_ms=0))
+
+    def sleep(seconds):
+        [address] = set(re.findall(r"http://\S+", caplog.text))
+        for _ in range(3):
+            with urllib.request.urlopen(address) as response:
+                assert b"kafka_eos_cluster_up 1.0" in response.read()
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClusterWatch, "look_again", look)
+    monkeypatch.setattr("spark_kafka_eos.cli.exporter.time.sleep", sleep)
+    run("--bootstrap-servers", "b:1", "--port", "0")
+    assert (looks, pauses) == ([0, 1], [15.0, 15.0])

@@ -71,8 +71,13 @@ def test_dead_letters_are_counted_by_cause_and_a_users_own_causes_together(metri
 def test_a_refused_batch_moves_neither_ledger_nor_epoch(metrics):
     metrics.committed(outcome())
     metrics.committed(outcome(batch_id=8, outcome="refused", error="LedgerRefused", ended_at=2_000.0))
-    assert values(metrics, m.BATCHES) == {("copy", "committed"): 1, ("copy", "refused"): 1}
-    assert values(metrics, m.ERRORS) == {("copy", "LedgerRefused"): 1}
+    metrics.committed(outcome(batch_id=8, outcome="failed", error="BrokerUnreachable", ended_at=3_000.0))
+    assert values(metrics, m.BATCHES) == {
+        ("copy", "committed"): 1,
+        ("copy", "refused"): 1,
+        ("copy", "failed"): 1,
+    }
+    assert values(metrics, m.ERRORS) == {("copy", "LedgerRefused"): 1, ("copy", "BrokerUnreachable"): 1}
     assert values(metrics, m.LEDGER_BATCH) == {("copy",): 7}
     assert values(metrics, m.LAST_COMMIT) == {("copy",): 1_000.0}
     assert values(metrics, m.EPOCH) == {}

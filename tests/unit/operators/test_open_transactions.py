@@ -73,13 +73,13 @@ def test_without_an_open_transaction_no_coordinator_is_asked(broker):
     assert broker.sent("ListTransactions") == []
 
 
-@pytest.mark.parametrize("states", [listed(), listed(hidden=9)])
-def test_a_transaction_that_no_coordinator_shows_has_no_age(broker, states):
+@pytest.mark.parametrize(("states", "name"), [(listed(), None), (listed(hidden=9), "hidden")])
+def test_a_transaction_that_no_coordinator_shows_has_no_age(broker, states, name):
     broker.script["DescribeProducers"].append(producers([(9, 3, 30)]))
     broker.script["ListTransactions"].append(states)
     broker.script["DescribeTransactions"].append(described("hidden", 53))
     found = oldest_open(broker.cluster(), [T0], now_ms=0)[T0]
-    assert (found.producer_id, found.state, found.open_ms) == (9, None, None)
+    assert (found.producer_id, found.transactional_id, found.state, found.open_ms) == (9, name, None, None)
 
 
 def test_a_coordinator_that_is_loading_is_asked_again(broker):

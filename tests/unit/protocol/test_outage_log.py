@@ -69,3 +69,4 @@ def test_an_hour_without_a_broker_is_two_lines_a_minute_at_most(
     levels = Counter(record.levelno for record in caplog.records)
     assert 60 <= levels[logging.WARNING] <= 62
     assert levels[logging.INFO] <= 10
+    assert levels.total() <= 70

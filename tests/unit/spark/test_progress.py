@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import urllib.request
 import uuid
 from collections import Counter, defaultdict
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, Q
 
 from spark_kafka_eos import ProgressListener
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ConfigurationError
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import Origin, TopicPartition, with_origin
 from spark_kafka_eos.observe import query_metrics, trace_file
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.protocol import retry
@@ -33,11 +34,14 @@ class Kafka(Questions):
     """The answers to the listener's requests; an exception is raised. `asked` counts the requests."""
 
     def __init__(self, options=None):
-        self.answers = {"marks": STABLE, "held": HELD}
+        self.answers = {"cluster": "here", "marks": STABLE, "held": HELD}
         self.asked = []
 
     def close(self):
         """There are no connections."""
+
+    def cluster_id(self):
+        return self._answer("cluster", ())
 
     def partitions(self):
         self.asked.append("read")
@@ -57,7 +61,7 @@ class Kafka(Questions):
         self.asked.append(what)
         if isinstance(answer := self.answers[what], Exception):
             raise answer
-        return dict.fromkeys(partitions, answer)
+        return answer if what == "cluster" else dict.fromkeys(partitions, answer)
 
 
 class Listener(ProgressListener):
@@ -111,10 +115,25 @@ def batch(number, *, sources=None, query=QUERY, phases=None):
 IDLE = QueryIdleEvent(id=QUERY, runId=RUN, timestamp="2026-01-01T00:00:00.000Z")
 
 
+def of_cluster(name):
+    """A source that reads T0 there, as the connector's own reports it."""
+    end = with_origin({"t": {"0": 4}}, Origin(cluster=name))
+    [source] = json.loads(batch(0).progress.json)["sources"]
+    return {**source, "endOffset": end}
+
+
 def test_each_batch_is_a_line_and_the_last_figures(listener, caplog):
+    with caplog.at_level(logging.DEBUG, "spark_kafka_eos.spark.progress"):
+        listener.onQueryProgress(batch(3))
+        assert json.loads(caplog.messages[-1])["batch_id"] == 3
+        listener.onQueryIdle(IDLE)
+    assert [(record.levelno, json.loads(record.message)["batch_id"]) for record in caplog.records] == [
+        (logging.INFO, 3),
+        (logging.DEBUG, None),
+    ]
+    caplog.clear()
     with caplog.at_level(logging.INFO):
         listener.onQueryProgress(batch(3))
-    assert json.loads(caplog.messages[-1])["batch_id"] == 3
     figures = listener.last(QUERY)
     assert figures == listener.last(str(QUERY))
     assert (figures.name, figures.batch_id, figures.sources[0].rows, figures.held) == ("copy", 3, 4, False)
@@ -167,6 +186,34 @@ def test_a_query_that_has_had_no_batch_is_assumed_to_read_what_the_options_name(
     listener.onQueryIdle(IDLE)
     assert listener.last(QUERY).sources[0].lso_lag == {T0: 5}
     assert kafka.asked == ["read", "marks"]
+
+
+def test_a_query_that_reads_another_cluster_has_no_lag_and_is_not_held_by_what_holds_a_topic_of_that_name(
+    listener, kafka, now
+):
+    kafka.answers["marks"] = STUCK
+    for _ in range(3):
+        listener.onQueryProgress(batch(0, sources=[of_cluster("elsewhere"), of_cluster("here")]))
+        now.seconds += 20.0
+    far, near = listener.last(QUERY).sources
+    assert (far.rows, far.lso_lag, far.held_by) == (4, None, ())
+    assert (near.rows, near.lso_lag, near.held_by) == (4, {T0: 5}, (HELD,))
+    listener.onQueryProgress(batch(1, sources=[of_cluster("elsewhere")]))
+    assert shown(listener, query_metrics.LAG) == {}
+    assert not listener.last(QUERY).held
+    assert shown(listener, query_metrics.KAFKA_UP) == {(): 1}, "nothing was asked"
+    listener.onQueryIdle(IDLE)
+    assert listener.last(QUERY).sources[0].lso_lag is None
+
+
+def test_until_the_listeners_cluster_is_known_no_lag_is_that_of_a_query(listener, kafka, now):
+    kafka.answers["cluster"] = BrokerUnreachable("nobody there")
+    listener.onQueryProgress(batch(0, sources=[of_cluster("here")]))
+    assert (listener.last(QUERY).sources[0].lso_lag, shown(listener, query_metrics.KAFKA_UP)) == (None, {(): 0})
+    kafka.answers["cluster"] = "here"
+    now.seconds += 31.0
+    listener.onQueryProgress(batch(1, sources=[of_cluster("here")]))
+    assert (listener.last(QUERY).sources[0].lso_lag, shown(listener, query_metrics.KAFKA_UP)) == ({T0: 0}, {(): 1})
 
 
 def test_what_kafka_does_not_answer_is_logged_once_until_it_answers_again(listener, kafka, now, caplog):
@@ -306,6 +353,10 @@ def test_with_an_endpoint_the_oldest_unread_record_is_looked_up_now_and_then(now
         now.seconds += 1.0
         listening.onQueryIdle(IDLE)
         assert shown(listening, query_metrics.LAG_SECONDS) == {("copy", "t"): 0.0}
+        asked = list(kafka.asked)
+        with urllib.request.urlopen(f"http://{listening.metrics_address}/metrics") as response:
+            assert b'kafka_eos_lag_seconds{query="copy",topic="t"} 0.0' in response.read()
+        assert kafka.asked == asked, "a scrape asks nobody"
     finally:
         listening.close()
 
@@ -352,4 +403,4 @@ def test_an_hour_without_a_broker_is_a_line_a_minute_at_most(now, caplog, monkey
         listener.onQueryIdle(IDLE)
     levels = Counter(record.levelno for record in caplog.records)
     assert levels[logging.WARNING] <= 62
-    assert levels[logging.INFO] <= 20
+    assert levels.total() <= 70
