@@ -155,7 +155,7 @@ def test_what_was_written_exactly_once_holds(world, tmp_path):
         run(driver, 0, 1, 2, 3)
         report = world.verify(followers=[follower])
     assert report.holds, report
-    assert {finding.verdict for finding in report.findings} == {"holds"}
+    assert [finding.verdict for finding in report.findings] == ["holds"] * 6
     # Of the source's first partition 11 of 120 offsets are without a record: ten aborted ones and their marker.
     assert (report.records, report.uncommitted) == (229, 0)
     assert report.readers == ("spark-kafka-eos", "librdkafka", "follower 1")

@@ -83,10 +83,13 @@ def found(*arguments: str) -> dict[str, str]:
     return {each["subject"]: each["severity"] for each in json.loads(run("--json", *arguments).stdout)["findings"]}
 
 
-def test_a_fit_machine_is_ready():
+def test_a_fit_machine_is_ready_also_with_a_warning(monkeypatch):
     done = run()
     assert done.exit_code == 0, done.output
     assert done.stdout.endswith("0 errors, 0 warnings: ready.\n")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    done = run()
+    assert (done.exit_code, done.stdout.endswith("0 errors, 1 warning: ready.\n")) == (0, True), done.output
 
 
 def test_an_error_is_exit_code_1_and_not_ready_also_as_json(machine):

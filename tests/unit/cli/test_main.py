@@ -70,6 +70,22 @@ def test_a_flag_has_one_name_and_takes_the_same_in_every_command():
     assert ("--json", True) in options
 
 
+def described(group, before=""):
+    """Each argument and option of every command below `group`, and what `--help` says of it."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        for parameter in command.params:
+            yield f"{before}{name} {parameter.name}", getattr(parameter, "help", None)
+        if hasattr(command, "commands"):
+            yield from described(command, f"{before}{name} ")
+
+
+def test_the_help_of_a_command_describes_each_of_its_options():
+    options = dict(described(typer.main.get_command(cli.app)))
+    assert "query show as_json" in options
+    assert [option for option, text in options.items() if not text] == []
+
+
 def test_an_unknown_command_is_refused():
     answer = CliRunner().invoke(cli.app, ["preflite"])
     assert answer.exit_code == 2

@@ -80,6 +80,7 @@ def test_the_table_has_every_request_and_its_retries_within_80_columns(run):
 
 
 def test_the_last_batches_or_one_of_them_are_shown(run):
+    assert re.findall(r"Batch (\d)", run("orders")) == ["7"]
     assert re.findall(r"Batch (\d)", run("orders", "--last", 2)) == ["6", "7"]
     assert re.findall(r"Batch (\d)", run("orders", "--batch", 5)) == ["5"]
 

@@ -145,6 +145,16 @@ def test_only_the_selected_causes_are_sent_and_the_others_wait(kafka):
     assert (len(sent(kafka)), len(sent(kafka, "clean"))) == (1, 1)
 
 
+def test_what_is_put_aside_while_a_replay_runs_waits_for_the_next_one(kafka):
+    put_aside(kafka, of())
+    one = planned(kafka)
+    put_aside(kafka, of())
+    assert send.run(kafka.cluster(), one) == 1
+    assert sent(kafka) == [(b"0-0", b"1")]
+    assert send.run(kafka.cluster(), planned(kafka)) == 1
+    assert sent(kafka) == [(b"0-0", b"1"), (b"0-1", b"1")]
+
+
 def test_a_large_stream_is_sent_in_several_transactions(kafka, monkeypatch):
     monkeypatch.setattr(send, "BATCH", 2)
     put_aside(kafka, *[of()] * 5)
