@@ -67,6 +67,15 @@ def driver_addresses(session: SparkSession) -> tuple[str, str]:
     return configuration.get("spark.driver.bindAddress", host), host
 
 
+def redact_in_event_log(session: SparkSession, name: str) -> None:
+    """Have Spark redact the session's setting `name` in what it logs of jobs and stages, too. For a classic session.
+
+    Of a job's properties, which contain the session's settings, it redacts only those that its own configuration has
+    (EventLoggingListener.redactProperties). There, the setting is empty; sessions that begin later inherit that.
+    """
+    session.sparkContext._jsc.sc().conf().set(name, "")
+
+
 def speculates(session: SparkSession) -> bool:
     """Whether Spark starts speculative copies of slow tasks; the barrier would abort the transaction because of
     them.
@@ -153,7 +162,7 @@ class RunningQuery:
 
     def collector(self) -> str | None:
         """Where the session's listener hears how a batch ended (`worker.COLLECTOR`); None if there is none."""
-        return None if self._execution is None else self._session.conf.get(COLLECTOR, None)
+        return None if self._execution is None else self._session.conf.get(COLLECTOR, None) or None
 
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only

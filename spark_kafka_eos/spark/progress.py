@@ -49,7 +49,7 @@ from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import Marks
 from spark_kafka_eos.reading.positions import Positions
-from spark_kafka_eos.spark.jvm import driver_addresses, is_classic, quick
+from spark_kafka_eos.spark.jvm import driver_addresses, is_classic, quick, redact_in_event_log
 from spark_kafka_eos.spark.worker import COLLECTOR
 
 log = logger(__name__)
@@ -306,6 +306,7 @@ class ProgressListener(StreamingQueryListener):
         except OSError as error:
             log.warning("no read statistics of tasks: cannot open UDP port %d of %s: %s", port, bind, error)
             return None
+        redact_in_event_log(session, COLLECTOR)
         session.conf.set(COLLECTOR, collector.address_and_key)
         return collector
 

@@ -190,7 +190,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             query_id,
             run_id=_uuid(context.getLocalProperty(_JOB_GROUP)),
             plan=self._plan,
-            collector=context.getLocalProperty(COLLECTOR),
+            collector=context.getLocalProperty(COLLECTOR) or None,
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -216,7 +216,7 @@ def _records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[
 
     spare_the_collector()  # and what they imported
     context = TaskContext.get()
-    if context is not None and (collector := context.getLocalProperty(COLLECTOR)) is not None:
+    if context is not None and (collector := context.getLocalProperty(COLLECTOR)):
         return _read_and_report(ranges, options, context, collector)
     return read(ranges, options, shared_cluster(options.client))
 

@@ -14,8 +14,9 @@ from spark_kafka_eos.logs import logger
 
 _log = logger(__name__)
 
-# Address and key for statistics of tasks and commits (`observe.datagrams`). Spark passes the session's settings to its
-# tasks, and redacts this one in the event log and the UI because of its name (spark.redaction.regex).
+# Address and key for statistics of tasks and commits (`observe.datagrams`), or empty. Spark passes the session's
+# settings to its tasks, and redacts this one in the UI and the event log because of its name (spark.redaction.regex)
+# and of `jvm.redact_in_event_log`.
 COLLECTOR = "spark.kafka-eos.progress.token"
 
 
