@@ -413,6 +413,22 @@ def test_what_this_principal_may_not_see_is_unknown_and_the_rest_is_shown(secure
     assert "owner unknown: TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in shown
     assert f"lacks Describe on Topic {source}" in shown
     assert f"output {target}: unknown: this principal lacks Describe on Topic {target}" in shown
+
+    name = query.options.transactional_id
+
+    def known():
+        found = json.loads(look("show", name, "--json"))
+        [output] = found["outputs"]
+        owner, pointer = found["owner"].get("producer_id"), found.get("ledger", {}).get("pointer")
+        return found["unread"], found["late_ms"] is not None, owner, pointer is not None, output["held_offsets"]
+
+    assert known() == (None, False, None, False, None)
+    add_user(kafka.bootstrap, user, "hunter2", [Right("Describe", "topic", source)])
+    assert known() == (12, False, None, False, None)
+    more = [Right("Describe", "transactional id", name), Right("Describe", "group", query.options.ledger_group)]
+    add_user(kafka.bootstrap, user, "hunter2", [*more, Right("Read", "topic", source), Right("Read", "topic", target)])
+    unread, late, owner, pointer, held = known()
+    assert (unread, late, owner is not None, pointer, held) == (12, True, True, True, 0)
     exporter = ["exporter", "--once", "--bootstrap-servers", kafka.bootstrap_of("SASL_PLAINTEXT")]
     exported = CliRunner().invoke(app, [*exporter, "--ledger-topic", books, "--properties", str(login)])
     assert "kafka_eos_cluster_up 1.0" in exported.output, exported.output

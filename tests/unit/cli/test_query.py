@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from spark_kafka_eos.cli import query as command
 from spark_kafka_eos.cli.query import description, list_table
 from spark_kafka_eos.cli.refusal import diagnosis_json, diagnosis_view
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, Written
 from spark_kafka_eos.ledger.verdicts import decide
 from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.operators.status import QueryStatus, RecordedEntry
+from spark_kafka_eos.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.protocol.facts import Marks, TransactionFacts, Unread
 from tests.batches import reads, record
 
 NOW = 1_800_000_000_000
@@ -74,6 +77,26 @@ def test_the_dead_letters_of_the_last_batch_are_shown_if_there_are_any():
         written = Written(records=1_000, bytes=7_000, milliseconds=12, dead_letters=dead)
         entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, written=written)
         assert said in " ".join(shown(description(query(entry, OPEN), NOW)).split())
+
+
+def test_records_bytes_and_time_of_a_batch_are_unknown_where_its_entry_lacks_them():
+    written = Written(records=1_000, bytes=7_000, milliseconds=12)
+    old, new = (LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, written=each) for each in (None, written))
+    for entry, said in ((old, ["?", "?", "?"]), (new, ["1,000", "7.0 kB", "12 ms"])):
+        text = shown(command._history_view(command._Look(queries=[query(entry, None)], now_ms=NOW)))
+        [row] = [line for line in text.splitlines() if line.startswith("│")]
+        assert [cell.strip() for cell in row.split("│")[4:7]] == said
+
+
+def test_offsets_that_were_deleted_before_the_query_read_them_are_shown_in_red():
+    lag = PartitionLag(committed=10, earliest=25, marks=Marks(last_stable_offset=30, high_watermark=30))
+    source = SourceLag(cluster="c", offsets={O0: 10}, partitions={O0: lag})
+    entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8)
+    late = replace(query(entry, OPEN), sources=(source,))
+    console = Console(width=80, force_terminal=True, color_system="standard")
+    with console.capture() as captured:
+        console.print(command._lag_view(command._Look(queries=[late], now_ms=NOW)))
+    assert "\x1b[1;31m15 offsets were deleted before the query read them.\x1b[0m" in captured.get()
 
 
 def refused(planned=True):

@@ -46,7 +46,23 @@ def test_the_page_on_errors_quotes_what_a_message_says_of_the_commit():
 
 def test_the_page_on_errors_says_unknown_of_a_commit_whose_outcome_is_not_known():
     committed = {name: said for name, _, said in ERROR_ROWS}
-    assert committed["CommitOutcomeUnknown"] == f"`{errors.CommitOutcomeUnknown('…').committed}`"
+    assert committed["CommitOutcomeUnknown"].split(", ")[0] == f"`{errors.CommitOutcomeUnknown('…').committed}`"
+    assert committed["OutputLost"] == f"`{errors.OutputLost('…').committed}`"
+
+
+def test_the_page_on_errors_has_no_word_on_a_commit_that_it_does_not_explain():
+    words = {word for _, _, said in ERROR_ROWS for word in said.split(", ")} - {"any"}
+    assert words <= {f"`{committed}`" for committed in (*errors._COMMITTED, None)}
+
+
+SINK = ("appending", "ledger", "participants", "transaction")
+
+
+@pytest.mark.parametrize("name", [name for name, _, said in ERROR_ROWS if said == "`None`"])
+def test_an_error_whose_row_says_none_of_a_commit_is_raised_by_no_module_of_the_sink(name):
+    modules = [path for package in SINK for path in (ROOT / "spark_kafka_eos" / package).glob("*.py")]
+    assert len(modules) > 20
+    assert [path.name for path in modules if re.search(rf"\b{name}\(", path.read_text())] == []
 
 
 def test_the_example_of_the_page_on_errors_shows_what_it_says():
