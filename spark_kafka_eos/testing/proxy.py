@@ -15,7 +15,7 @@ Not obvious:
 - If a broker advertises the address of a `relay`, all brokers connect to it through the relay too. So rules can apply
   to WriteTxnMarkers, which ends a transaction.
 - `limit` makes the links slow: what brokers answer is passed on at this speed, and a cut loses what has not yet come.
-- Plaintext and SASL_PLAINTEXT only: the proxy cannot read encrypted requests.
+- Plaintext only: the proxy cannot read encrypted requests, and asks the brokers for their addresses without a login.
 """
 
 from __future__ import annotations

@@ -289,16 +289,17 @@ def test_the_exporter_needs_the_rights_that_the_page_names(kafka, connection, ou
 
 def test_the_progress_listener_needs_no_right_but_the_sources_except_for_the_name_of_what_holds_it(kafka, connection):
     topic = kafka.create_topic(f"held-{next(numbers)}", 1)
+    produce(kafka.bootstrap, topic, [b"0"], timestamp=1_000)
     holder = transact(kafka.bootstrap, topic, [b"1"], "leave open", transactional_id=f"{topic}-open")
     partition = TopicPartition(topic, 0)
 
     def held(*more):
         given = connection([Right("Read", "topic", topic), *more]) | {"subscribe": topic, "metricsPort": "0"}
         with closing(Questions(source_options(given))) as questions:
-            assert questions.partitions() == [partition]
+            assert [*questions.partitions()] == [partition]
             assert questions.cluster_id()
             assert questions.marks([partition])[partition].lag == 1
-            assert questions.first_times({partition: 0}, {partition: 0}) == {}
+            assert questions.first_times({partition: 0}, {partition: 1}) == {partition: 1_000}
             return questions.oldest_open([partition], int(time.time() * 1e3))[partition]
 
     try:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.testing.proxy import Proxy
 from tests.interrupts import heeding_ctrl_c
 from tests.reading import read_committed
@@ -58,6 +59,11 @@ def test_a_transaction_of_another_client_survives_each_fault_and_is_committed_on
             assert at_work.fired >= 1, f"{fault} met nothing"
             proxy.clear()
         assert committed(proxy.bootstrap, topic) == [fault.encode() for fault in FAULTS]
+
+
+def test_a_cluster_that_wants_a_login_is_an_error_at_the_start(secured):
+    with pytest.raises(BrokerUnreachable), Proxy(secured.kafka.bootstrap_of("SASL_PLAINTEXT")):
+        pytest.fail("it has started")
 
 
 def test_every_broker_of_a_cluster_is_reached_through_the_proxy_alone(kafka):

@@ -43,9 +43,16 @@ def test_one_fault_of_any_kind_at_any_request_changes_nothing(cell):
         (TWO_BATCHES, Bound(2, 0)),
         (TWO_BATCHES, Bound(0, 1)),
         (ONE_BATCH_BY_DRIVER, Bound(0, 1, 1)),
+        (ONE_BATCH_BY_DRIVER, Bound(1, 0, 1)),
         (ONE_BATCH_BY_DRIVER, Bound(1, 1)),
     ],
-    ids=["two switches", "a fault", "a fault and a late marker", "a switch and a fault"],
+    ids=[
+        "two switches",
+        "a fault",
+        "a fault and a late marker",
+        "a switch and a late marker",
+        "a switch and a fault",
+    ],
 )
 def test_larger_bounds_change_nothing(cell, asked, bound):
     _all_are_right(cell, asked, bound)

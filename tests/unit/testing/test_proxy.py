@@ -212,10 +212,16 @@ def test_a_held_request_arrives_when_it_is_released_although_its_sender_has_hung
     assert broker.ended == [2, 1]
 
 
-def test_a_delayed_request_arrives(proxy, client, broker):
-    proxy.add("EndTxn:delay=0.05")
+def test_a_delayed_request_arrives_also_if_its_sender_has_hung_up(proxy, client, broker):
+    proxy.add("EndTxn:1:delay=0.05")
+    late = proxy.add("EndTxn:2:delay=0.05")
     assert client.ask(1) == (1, 0)
     assert broker.ended == [1]
+    client.send(2)
+    late.wait_seen()
+    client.close()
+    late.wait_answered()
+    assert broker.ended == [1, 2]
 
 
 def test_a_duplicated_request_arrives_twice_on_two_connections_and_is_answered_once(proxy, client, broker):
