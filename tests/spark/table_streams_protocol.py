@@ -227,6 +227,8 @@ def test_deleted_rows_stop_a_stream_unless_it_ignores_them(kafka, place: Place, 
     assert sorted(row["id"] for row in place.sent(topic)) == list(range(10))
     assert send(ignoreDeletes="true") == list(range(12))
     place.spark.sql(f"UPDATE delta.`{shelf}` SET id = id + 100")
+    with pytest.raises(StreamingQueryException, match="DELTA_SOURCE_TABLE_IGNORE_CHANGES"):
+        send(ignoreDeletes="true")
     put(place, f"delta.`{shelf}`", range(12, 14))
     assert send(skipChangeCommits="true") == list(range(14))
 
@@ -248,7 +250,7 @@ def test_what_a_merge_inserts_is_skipped_with_what_it_updates(kafka, place: Plac
     assert sorted(row["id"] for row in place.sent(topic)) == [*range(10), 20, 21], "10 and 11 were new"
 
 
-def test_a_merge_in_iceberg_that_matches_a_row_and_changes_nothing_stops_its_stream_or_is_skipped(
+def test_a_merge_in_iceberg_that_matches_a_row_and_a_delete_stop_their_stream_or_are_skipped(
     kafka, place: Place
 ) -> None:
     topic, table = kafka.create_topic("with-merge-in-iceberg"), "lake.shop.merging"
@@ -259,8 +261,16 @@ def test_a_merge_in_iceberg_that_matches_a_row_and_changes_nothing_stops_its_str
     with pytest.raises(StreamingQueryException, match="overwrite"):
         place.send(place.rows("iceberg", table), topic)
     put(place, table, range(20, 22))
-    place.send(place.rows("iceberg", table, **{"streaming-skip-overwrite-snapshots": "true"}), topic)
+    skips = {"streaming-skip-overwrite-snapshots": "true"}
+    place.send(place.rows("iceberg", table, **skips), topic)
     assert sorted(row["id"] for row in place.sent(topic)) == [*range(10), 20, 21]
+
+    place.spark.sql(f"DELETE FROM {table} WHERE id >= 20")  # whole files
+    with pytest.raises(StreamingQueryException, match="delete"):
+        place.send(place.rows("iceberg", table, **skips), topic)
+    put(place, table, range(30, 32))
+    place.send(place.rows("iceberg", table, **skips, **{"streaming-skip-delete-snapshots": "true"}), topic)
+    assert sorted(row["id"] for row in place.sent(topic)) == [*range(10), 20, 21, 30, 31]
 
 
 def test_a_column_that_is_added_stops_a_running_stream_once(kafka, place: Place, shelf: str) -> None:
