@@ -69,6 +69,19 @@ def test_a_full_refresh_is_refused_instead_of_writing_everything_again(kafka: Em
         refresh.wait(timeout=240)
     assert "LedgerRefused" in (pipeline / "log").read_text()
     assert len(read_committed(kafka.bootstrap, paid)) == ORDERS / 3
+    checkpoints = tmp_path / "orders-pipeline/_checkpoints/paid"
+    assert (committed_batches(checkpoints / "paid_orders/0"), (checkpoints / "paid_orders/1").is_dir()) == (1, True)
+
+    flow = pipeline / "transformations" / "paid.py"
+    start = 'startingOffsets="earliest"'
+    goes_on = f'startingOffsets="committed", **{{"sink.kafka.transactional.id": "{paid}"}}'
+    flow.write_text(flow.read_text().replace(start, goes_on).replace("paid_orders", "paid_again"))
+    produce(kafka.bootstrap, orders, 1)
+    with run(pipeline) as renamed:
+        renamed.wait(timeout=240)
+    keys = Counter(int(message.key() or b"") for message in read_committed(kafka.bootstrap, paid))
+    assert keys == Counter(range(0, 2 * ORDERS, 3))
+    assert committed_batches(checkpoints / "paid_again/0") >= 1
 
 
 def run(pipeline: Path, env: dict[str, str] | None = None, arguments: Sequence[str] = ()) -> Driver:
