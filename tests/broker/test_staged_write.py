@@ -9,6 +9,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from kafka.partitioner.default import murmur2
 
 from spark_kafka_eos.appending import staging_space
 from spark_kafka_eos.appending.append import StagedWrite, append
@@ -130,6 +131,21 @@ def test_topics_and_partitions_that_are_registered_but_not_written_get_no_marker
         assert time.monotonic() < deadline, "the marker does not come"
     assert stable == dict.fromkeys(partitions, 0) | {TopicPartition(one, 2): 3}, "two records and the marker"
     assert latest(cluster, partitions, isolation_level="read_uncommitted") == stable
+
+
+def test_a_row_whose_key_leads_to_a_partition_that_is_not_declared_is_written_to_no_other_one(
+    new_topic, write, consumed
+):
+    topic, dead = new_topic(4), new_topic()
+    keys = [b"%d" % number for number in range(20)]
+    in_partition = [[key for key in keys if (murmur2(key) & 0x7FFFFFFF) % 4 == number] for number in range(4)]
+    declared = {"topic": topic, "outputTopics": f"{topic}:0-1"}
+    with pytest.raises(InvalidRow, match=rf"a row goes to {topic}-[23], .* not in outputTopics"):
+        write({"value": keys, "key": keys}, **declared)
+    assert [consumed(topic, number) for number in range(4)] == [[]] * 4
+    write({"value": keys, "key": keys}, **declared, deadLetterTopic=dead)
+    assert [consumed(topic, number) for number in range(4)] == [*in_partition[:2], [], []]
+    assert sorted(consumed(dead)) == sorted(in_partition[2] + in_partition[3])
 
 
 def test_record_batches_are_cut_to_what_the_topic_takes(new_topic, write, consumed):

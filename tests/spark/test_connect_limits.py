@@ -87,6 +87,10 @@ def test_the_client_has_neither_py4j_nor_a_spark_of_its_own(found: dict[str, Any
     assert found["classic"] is False
 
 
+def test_the_client_reads_no_checkpoint_and_connects_to_no_broker(found: dict[str, Any]) -> None:
+    assert found["reached"] == []
+
+
 def test_the_readmes_example_writes_the_paid_orders_once(kafka, topics, found) -> None:
     assert found["readme"] is None
     assert numbers(kafka, topics["paid"]) == list(PAID)

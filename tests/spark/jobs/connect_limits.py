@@ -3,7 +3,8 @@
 each of: the README's example, the sink, foreachBatch, `arrow_stream`, a batch write, a table that takes part.
 
 Prints one line of JSON: each query's error, null without one. `trigger` has none, `property` sets one of Spark,
-`context` asks for the SparkContext; `read` is the number of records that a batch read finds.
+`context` asks for the SparkContext; `read` is the number of records that a batch read finds. `reached` is what this
+process itself has opened of a checkpoint, and `Kafka` if it has connected to it, before it has a listener.
 """
 
 import json
@@ -22,6 +23,18 @@ from tests.pages import readmes_example
 bootstrap, folder, orders, paid, by_sink, by_foreach, by_arrow, by_batch, with_table = sys.argv[1:]
 kafka = {"kafka.bootstrap.servers": bootstrap}
 reads = kafka | {"subscribe": orders, "startingOffsets": "earliest"}
+reached: set[str] = set()
+
+
+def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook of this process."""
+    if event == "socket.connect" and arguments[1][1] == int(bootstrap.rpartition(":")[2]):
+        reached.add("Kafka")
+    if event in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(f"{folder}/limits-"):
+        reached.add(str(arguments[0]))
+
+
+sys.addaudithook(watch)
 found: dict[str, Any] = {"classic": find_spec("pyspark.core") is not None or find_spec("py4j") is not None}
 
 
@@ -51,11 +64,12 @@ def run(topic: str, query: DataStreamWriter) -> None:
 
 
 spark = SparkSession.builder.getOrCreate()
-listener = ProgressListener(reads)
-spark.streams.addListener(listener)
-note("readme", lambda: exec(readmes_example(bootstrap, folder, orders, paid), {}))
 note("sink", lambda: run(by_sink, stream().writeStream.format("kafka-eos").options(**options(by_sink))))
 note("foreach", lambda: run(by_foreach, stream().writeStream.foreachBatch(writer(by_foreach))))
+found["reached"] = sorted(reached)
+listener = ProgressListener(reads)  # asks the brokers itself
+spark.streams.addListener(listener)
+note("readme", lambda: exec(readmes_example(bootstrap, folder, orders, paid), {}))
 note("arrow", lambda: run(by_arrow, arrow_stream(spark, reads, writer(by_arrow))))
 
 
