@@ -13,6 +13,7 @@ from spark_kafka_eos.operators.survey import Survey
 from spark_kafka_eos.protocol.facts import ProducerState
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+assert transactions.ANSWER_MS == 5_000, "as docs/transactions.md says"
 OPEN = {T0: (ProducerState(partition=T0, producer_id=9, epoch=4, start_offset=7),)}
 
 
