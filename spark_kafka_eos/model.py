@@ -237,6 +237,19 @@ class OffsetAndMetadata:
     metadata: str = ""
 
 
+class ProducerEpoch(NamedTuple):
+    """A producer id and its epoch (KIP-98): each epoch has one transaction. `NOBODY` also where it is unknown."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"producer {self.producer_id}, epoch {self.epoch}"
+
+
+NOBODY = ProducerEpoch(producer_id=-1, epoch=-1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdentity:
     """What makes an append part of a transaction (KIP-98): shared by every process that appends to it.
@@ -253,6 +266,10 @@ class ProducerIdentity:
     epoch: int
     transaction_version: int = 0
     requested: bool = False
+
+    @property
+    def producer(self) -> ProducerEpoch:
+        return ProducerEpoch(self.producer_id, self.epoch)
 
     @property
     def is_idempotent(self) -> bool:

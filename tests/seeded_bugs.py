@@ -19,11 +19,10 @@ from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, ProducerEpoch
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import HangingTransactions
-from spark_kafka_eos.transaction.ownership import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import TRANSITIONS, Event, State
 
@@ -165,7 +164,7 @@ def _epoch_is_not_named() -> Iterator[None]:
     """After its transaction was aborted by the coordinator, a driver takes the id as one that starts."""
     ours = SharedTransaction._require_only_ours
 
-    def required(self: Any, before: Owner | None, *, may_doubt: bool) -> None:
+    def required(self: Any, before: ProducerEpoch | None, *, may_doubt: bool) -> None:
         ours(self, before, may_doubt=True)
 
     with (

@@ -25,10 +25,12 @@ from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import (
+    NOBODY,
     MicroBatch,
     OffsetAndMetadata,
     OffsetRange,
     Origin,
+    ProducerEpoch,
     ProducerIdentity,
     SourceRange,
     TopicPartition,
@@ -43,22 +45,20 @@ from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 _log = logger(__name__)
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-_UNKNOWN = (-1, -1)
 # For pending offsets after InitProducerId, which waits for all markers; some brokers apply them shortly after.
 _PENDING_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedEntry:
-    """The last committed entry, and the producer id and epoch of its transaction, -1 if unknown. `pending`: the ledger
-    has a later record whose transaction has not ended. `agreed`: record and pointer have the same entry.
+    """The last committed entry, and the `producer` of its transaction. `pending`: the ledger has a later record whose
+    transaction has not ended. `agreed`: record and pointer have the same entry.
     """
 
     entry: LedgerEntry | ledger.UnreadableEntry | None
     agreed: bool = False
     pending: bool = False
-    producer_id: int = -1
-    epoch: int = -1
+    producer: ProducerEpoch = NOBODY
 
 
 class LedgerKeeper:
@@ -74,7 +74,7 @@ class LedgerKeeper:
         self._source_group = GroupCoordinator(cluster, options.group_id)
         self._sources = SourceClusters(options, cluster)
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
-        self._under = _UNKNOWN  # producer id and epoch of the last entry's transaction
+        self._under = NOBODY  # the producer of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
         self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
         self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
@@ -90,8 +90,8 @@ class LedgerKeeper:
         return self._entry
 
     @property
-    def committed_under(self) -> tuple[int, int]:
-        """Producer id and epoch of the transaction that committed the last entry; -1 and -1 if unknown."""
+    def committed_under(self) -> ProducerEpoch:
+        """The producer of the transaction that committed the last entry."""
         return self._under
 
     def read(self) -> None:
@@ -119,9 +119,9 @@ class LedgerKeeper:
         counting = self._counting(record, committed)
         value = None if counting is None else counting.value
         self._entry = entry = self._followed(value, committed, self._as_owner)
-        self._under = _UNKNOWN
+        self._under = NOBODY
         if counting is not None and isinstance(entry, LedgerEntry) and self._is_in(value, {}, entry):
-            self._under = counting.producer_id, counting.epoch
+            self._under = counting.producer
         return record, self._entry, committed.get(self.topic.at)
 
     def _counting(self, read: LastRecord, committed: _Offsets) -> LedgerRecord | None:
@@ -164,8 +164,7 @@ class LedgerKeeper:
             # The commit may have to reach the pointer yet.
             agreed=pointer is not None and self._is_in(None, {self.topic.at: pointer}, entry),
             pending=last.pending,
-            producer_id=last.record.producer_id,
-            epoch=last.record.epoch,
+            producer=last.record.producer,
         )
 
     def _is_in(self, record: bytes | None, pointers: _Offsets, entry: LedgerEntry) -> bool:
@@ -190,7 +189,7 @@ class LedgerKeeper:
 
     def keep(self, entry: LedgerEntry, by: ProducerIdentity) -> None:
         """Record that `entry` is committed, in the transaction of `by`."""
-        self._entry, self._under, self._left = entry, (by.producer_id, by.epoch), {}
+        self._entry, self._under, self._left = entry, by.producer, {}
 
     def verdict(self, decide: Decide, batch: MicroBatch) -> verdicts.Verdict:
         """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.model import RecordBatchHeader
+from spark_kafka_eos.model import ProducerEpoch, RecordBatchHeader
 from spark_kafka_eos.wire import single
 
 
@@ -31,6 +31,10 @@ class LedgerRecord:
     value: bytes | None
     producer_id: int
     epoch: int
+
+    @property
+    def producer(self) -> ProducerEpoch:
+        return ProducerEpoch(self.producer_id, self.epoch)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.transaction.ownership import Owner, is_left_by_take
+from spark_kafka_eos.transaction.ownership import is_left_by_take, owner_in
 
 ABORT_MS = 30_000  # markers may have to wait for an election
 _CONCURRENT_TRANSACTIONS = 51  # the previous one still lacks markers
@@ -100,8 +100,8 @@ class OwnedTransaction:
         facts = self._known()
         where = ", ".join(map(str, facts.partitions)) or "no partition"
         return (
-            f"Takes {self.name} from producer {facts.producer_id}, epoch {facts.epoch} (InitProducerId), which fences "
-            f"it. State: {facts.state}. Aborts its transaction in {where}."
+            f"Takes {self.name} from {facts.producer} (InitProducerId), which fences it. State: {facts.state}. "
+            f"Aborts its transaction in {where}."
         )
 
     def abort(self) -> None:
@@ -169,9 +169,9 @@ def take(cluster: Cluster, transactional_id: str, timeout_ms: int, *, shown: Tra
         now = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
         if isinstance(shown, Unread) or not isinstance(now, TransactionFacts):
             return
-        if is_left_by_take(Owner.of(shown), now, in_doubt=False):
+        if is_left_by_take(owner_in(shown), now, in_doubt=False):
             return
-        owner = f"producer {now.producer_id}, epoch {now.epoch} ({now.state})"
+        owner = f"{now.producer} ({now.state})"
         whose = f"transactional id {transactional_id!r} now belongs to {owner}"
         look = f"See who has it: kafka-eos transactions describe {transactional_id}"
         if sent:

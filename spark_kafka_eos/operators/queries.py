@@ -10,7 +10,7 @@ from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.topic import LedgerReader
-from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.model import OffsetAndMetadata, ProducerEpoch, TopicPartition
 from spark_kafka_eos.operators.open_transactions import described, listed
 from spark_kafka_eos.operators.status import (
     Copies,
@@ -184,7 +184,7 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
         return None
     reader = QueryReader(cluster, only=facts.transactional_id)
     of_it = (each.pending for each in reader.read(lag=False, owners=False))
-    entry = _entry_of(of_it, facts.producer_id, facts.epoch)
+    entry = _entry_of(of_it, facts.producer)
     if entry is None:
         reader.copies(facts.transactional_id)  # raises if another ledger could have it
     return None if entry is None or entry.table is None else entry
@@ -196,23 +196,23 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
     If its record in the ledger lacks the marker, too, the pointer counts. Without `transactional_id`, which nobody may
     know any more, all ledgers that can be found are read. Raises as `taking_part` does.
     """
-    reader = QueryReader(cluster, only=transactional_id)
+    reader, producer = QueryReader(cluster, only=transactional_id), ProducerEpoch(producer_id, epoch)
     if transactional_id is None:
         reader.find()
     statuses = reader.read(lag=False, owners=False)
-    committed = _entry_of((each.last for each in statuses), producer_id, epoch)
+    committed = _entry_of((each.last for each in statuses), producer)
     if committed is not None or transactional_id is None:
         return committed
-    pending = _entry_of((each.pending for each in statuses), producer_id, epoch)
+    pending = _entry_of((each.pending for each in statuses), producer)
     pointer = reader.copies(transactional_id).pointer
     is_committed = isinstance(pointer, LedgerEntry) and pending is not None and pointer.serial == pending.serial
     return pending if is_committed else None
 
 
-def _entry_of(recorded: Iterable[RecordedEntry | None], producer_id: int, epoch: int) -> LedgerEntry | None:
-    """The first entry that was written in the transaction of this producer id and epoch."""
+def _entry_of(recorded: Iterable[RecordedEntry | None], producer: ProducerEpoch) -> LedgerEntry | None:
+    """The first entry that was written in the transaction of this producer."""
     for each in recorded:
-        if each is None or (each.record.producer_id, each.record.epoch) != (producer_id, epoch):
+        if each is None or each.record.producer != producer:
             continue
         if isinstance(each.entry, LedgerEntry):
             return each.entry

@@ -68,7 +68,7 @@ def settle(found: TableDiagnosis, *, fence_owner: bool) -> Settlement:
     if owner is None or owner.state != "Ongoing":
         return Settlement(step=None, settled=True, reason="table and Kafka have the same batches")
     return _not(
-        f"a transaction of producer {owner.producer_id}, epoch {owner.epoch} is open{_for(owner)}, and the table does "
+        f"a transaction of {owner.producer} is open{_for(owner)}, and the table does "
         "not have its batch: its driver may be alive, and about to commit it to the table",
         "Start the query again, or wait until it ends by itself. If you are sure that no driver runs, add "
         "--fence-owner: the batch is then in neither.",

@@ -58,8 +58,7 @@ def prepared(token: Token | None, facts: TransactionFacts | Unread | None) -> Pr
         return "not known"
     if facts is None or token is None or facts.state != "Ongoing":
         return "over"
-    held = token.identity
-    return "open" if (facts.producer_id, facts.epoch) == (held.producer_id, held.epoch) else "over"
+    return "open" if facts.producer == token.identity.producer else "over"
 
 
 def decide(

@@ -222,18 +222,15 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
             return Finding(
                 severity=Severity.WARNING,
                 subject=subject,
-                found=f"producer {ongoing.producer_id}, epoch {ongoing.epoch}, has had an open transaction{since} "
-                f"(its timeout is {ongoing.timeout})",
+                found=f"{ongoing.producer}, has had an open transaction{since} (its timeout is {ongoing.timeout})",
                 meaning="This query's last run ended during a batch, or another process uses this transactional.id. "
                 "Starting the query aborts that transaction and fences its producer",
                 action="Make sure that no other query and no other driver uses this transactional.id",
             )
-        case TransactionFacts(state=state, producer_id=producer_id, epoch=epoch):
+        case TransactionFacts(state=state, producer=producer):
             ending = state.startswith("Prepare")
             what = "its last transaction is ending" if ending else "no open transaction"
-            return Finding(
-                severity=Severity.OK, subject=subject, found=f"{what} (producer {producer_id}, epoch {epoch}, {state})"
-            )
+            return Finding(severity=Severity.OK, subject=subject, found=f"{what} ({producer}, {state})")
 
 
 def _group(name: str, facts: GroupFacts | Unread, resolve: str | None) -> Finding:

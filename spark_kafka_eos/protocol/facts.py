@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import ProducerEpoch, TopicPartition
 from spark_kafka_eos.words import duration
 
 # Two-phase commit (KIP-939), unstable in Kafka 4.4: the version of InitProducerId that has it, and what the coordinator
@@ -77,6 +77,10 @@ class TransactionFacts:
     transactional_id: str = ""
     coordinator: int = -1
     partitions: tuple[TopicPartition, ...] = ()
+
+    @property
+    def producer(self) -> ProducerEpoch:
+        return ProducerEpoch(self.producer_id, self.epoch)
 
     @property
     def is_open(self) -> bool:

@@ -33,6 +33,7 @@ from spark_kafka_eos.model import (
     MicroBatch,
     OffsetRange,
     Offsets,
+    ProducerEpoch,
     ProducerIdentity,
     SourceRange,
     TopicPartition,
@@ -47,7 +48,6 @@ from spark_kafka_eos.replay import plan as replays
 from spark_kafka_eos.replay.plan import RecordPosition, Stream
 from spark_kafka_eos.replay.stored import ReadProgress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.ownership import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
 
 BATCH = 1_000  # dead letters of a transaction
@@ -63,7 +63,7 @@ class PendingStream:
     stream: Stream
     options: SinkOptions
     entry: LedgerEntry | None
-    owner: Owner | None = None
+    owner: ProducerEpoch | None = None
     targets: Counter[str] = field(default_factory=Counter)
     positions: list[RecordPosition] = field(default_factory=list)
 

@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_kafka_eos.appending.report import EncodeReport
-    from spark_kafka_eos.model import MicroBatch
+    from spark_kafka_eos.model import MicroBatch, ProducerEpoch
     from spark_kafka_eos.options import ClientOptions, SinkOptions
     from spark_kafka_eos.spark.offset_log import ReadFile
-    from spark_kafka_eos.transaction.ownership import Owner
 
 _JOB_GROUP = "spark.jobGroup.id"  # StreamExecution sets it to the id of the query's run
 
@@ -292,7 +291,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
         now = time.time()
         # Each run has its own folder. Folders by transactional.id would be left behind where the id is random.
         self._run = folder_of_run(now)
-        self._planned_under: Owner | None = None
+        self._planned_under: ProducerEpoch | None = None
         shared = options.staging_dir
         from spark_kafka_eos.appending.temporary import TemporaryStaging  # of a batch write alone
 

@@ -25,7 +25,7 @@ from spark_kafka_eos.appending.report import CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import StagingLost
 from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch, destination_of
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.model import MicroBatch, ProducerEpoch
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight.sources import refuse_loop, refuse_members
@@ -34,7 +34,6 @@ from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.staged_message import staged
 from spark_kafka_eos.spark.worker import raising_when_ended
 from spark_kafka_eos.transaction.commit import commit_batch, committer
-from spark_kafka_eos.transaction.ownership import Owner
 
 Messages = Sequence[WriterCommitMessage | None]
 Connect = Callable[[ClientOptions], Cluster]
@@ -83,7 +82,7 @@ def commit_batch_write(
     messages: Messages,
     *,
     run: str,
-    planned_under: Owner | None,
+    planned_under: ProducerEpoch | None,
 ) -> None:
     """Commit the whole write of a `run` or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
     app_id, version = options.txn_app_id, options.txn_version
@@ -104,7 +103,7 @@ def _commit(
     decide: Decide | None,
     *,
     collector: str | None = None,
-    planned_under: Owner | None = None,
+    planned_under: ProducerEpoch | None = None,
 ) -> CommitReport:
     show(options.log_level, options.log_format)
     reports = [message.report for message in staged(messages)]

@@ -24,13 +24,12 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import Written
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.model import MicroBatch, ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.observe.observers import BATCHES, Observer, log_report
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.protocol.backoff import Clock
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.recorder import Recorder, phase, recording
-from spark_kafka_eos.transaction.ownership import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def committer(
     cluster: Cluster,
     decide: Decide | None,
     *,
-    planned_under: Owner | None = None,
+    planned_under: ProducerEpoch | None = None,
     unsure: bool = False,
     participant: Participant | None = None,
 ) -> Committer:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Literal
 
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.model import ProducerEpoch
 from spark_kafka_eos.protocol.facts import ProducerState
 
 
 def outcome(
-    left: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: tuple[int, int]
+    left: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: ProducerEpoch
 ) -> Literal["committed", "aborted", "unknown"]:
     """How the transaction ended that a leader still has open, if `entry` is the last one that was committed, in the
-    transaction of this producer id and epoch, -1 and -1 if unknown.
+    transaction of this producer.
 
     The epochs of a producer id rise, and each has one transaction. What is older than the last commit may have been
     one as well.
     """
     if entry is None:
         return "aborted"
-    producer_id, epoch = committed_under
-    if isinstance(entry, UnreadableEntry) or producer_id < 0:
+    if isinstance(entry, UnreadableEntry) or committed_under.producer_id < 0:
         return "unknown"
-    if producer_id != left.producer_id:  # it follows the last commit's, if it is that of the next batch
+    if left.producer_id != committed_under.producer_id:  # it follows the last commit's, if it is that of the next batch
         return "aborted"
-    if left.epoch == epoch:
+    if left.epoch == committed_under.epoch:
         return "committed"
-    return "aborted" if left.epoch > epoch else "unknown"
+    return "aborted" if left.epoch > committed_under.epoch else "unknown"

@@ -15,29 +15,22 @@ Not obvious:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from spark_kafka_eos.model import ProducerIdentity
+from spark_kafka_eos.model import NOBODY, ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.protocol.facts import TransactionFacts
 
 _EXHAUSTED = 2**15 - 2  # the last epoch of a producer id in which a transaction may begin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The owner of a transactional.id at some time; -1 and -1 if its coordinator did not know it."""
-
-    producer_id: int = -1
-    epoch: int = -1
-
-    @classmethod
-    def of(cls, facts: TransactionFacts | None) -> Owner:
-        return cls() if facts is None else cls(producer_id=facts.producer_id, epoch=facts.epoch)
+def owner_in(facts: TransactionFacts | None) -> ProducerEpoch:
+    """The owner of a transactional.id; NOBODY if its coordinator does not know it."""
+    return NOBODY if facts is None else facts.producer
 
 
 def taken_from(held: ProducerIdentity, now: TransactionFacts) -> bool:
     """Whether the id is no longer that of `held`."""
-    return (now.producer_id, now.epoch) != (held.producer_id, held.epoch)
+    return now.producer != held.producer
 
 
 def after_abort(held: ProducerIdentity) -> ProducerIdentity:
@@ -67,12 +60,12 @@ def is_shown_committed(held: ProducerIdentity, now: TransactionFacts) -> bool:
     last thing that happened to the id. An abort may leave the same epoch, so only the state tells them apart.
     """
     return now.state == "CompleteCommit" and is_left_by_commit(
-        held.producer_id, held.epoch, now, transaction_version=held.transaction_version
+        held.producer, now, transaction_version=held.transaction_version
     )
 
 
-def is_left_by_commit(producer_id: int, epoch: int, now: TransactionFacts, *, transaction_version: int | None) -> bool:
-    """Whether nothing happened to the id since this transaction, of which the ledger shows that it was committed.
+def is_left_by_commit(last: ProducerEpoch, now: TransactionFacts, *, transaction_version: int | None) -> bool:
+    """Whether nothing happened to the id since the transaction of `last`, which the ledger shows as committed.
 
     The epoch tells: TV2's commit leaves the next one, TV1's its own, and somebody who takes the id leaves a later one.
     `transaction_version` is the protocol of the commit, None if unknown. Then the next epoch may be a new owner's; the
@@ -84,49 +77,47 @@ def is_left_by_commit(producer_id: int, epoch: int, now: TransactionFacts, *, tr
         return False
     committed = now.state == "CompleteCommit"
     raises_epoch = None if transaction_version is None else transaction_version >= 2
-    if epoch >= _EXHAUSTED and now.epoch == 0 and raises_epoch is not False:
+    if last.epoch >= _EXHAUSTED and now.epoch == 0 and raises_epoch is not False:
         return committed
-    if now.producer_id != producer_id:
+    if now.producer_id != last.producer_id:
         return False
     if raises_epoch is None:
-        return now.epoch == epoch or (committed and now.epoch == epoch + 1)
-    return now.epoch == epoch + raises_epoch
+        return now.epoch == last.epoch or (committed and now.epoch == last.epoch + 1)
+    return now.epoch == last.epoch + raises_epoch
 
 
-def is_left_by_run(
-    producer_id: int, epoch: int, now: TransactionFacts, *, transaction_version: int | None = None
-) -> bool:
-    """Whether the id is as the run left it whose last commit was that of this transaction, in this protocol, None if
-    unknown.
+def is_left_by_run(last: ProducerEpoch, now: TransactionFacts, *, transaction_version: int | None = None) -> bool:
+    """Whether the id is as the run left it whose last commit was that of the transaction of `last`, in this protocol,
+    None if unknown.
 
     In TV1, a late request of the run may have opened a transaction again under the same epoch, which nobody else has.
     Once that has timed out, it looks like a transaction of another driver, which took the id and aborted: so it counts
     as that.
     """
-    opened_again = now.state == "Ongoing" and (now.producer_id, now.epoch) == (producer_id, epoch)
-    return opened_again or is_left_by_commit(producer_id, epoch, now, transaction_version=transaction_version)
+    opened_again = now.state == "Ongoing" and now.producer == last
+    return opened_again or is_left_by_commit(last, now, transaction_version=transaction_version)
 
 
-def is_left_by_take(before: Owner, now: TransactionFacts, *, in_doubt: bool = True) -> bool:
+def is_left_by_take(before: ProducerEpoch, now: TransactionFacts, *, in_doubt: bool = True) -> bool:
     """Whether one InitProducerId, applied or not, explains what the id was `before` and is `now`.
 
     An open transaction takes two epochs: one to abort it, one for the new owner. A first one of somebody else looks the
     same as our own; both then know nothing of what the other may have written, which is nothing yet. The result is
     `in_doubt` if somebody has the new epoch: whoever that is.
     """
-    if Owner.of(now) == before:
+    if now.producer == before:
         return True
     if now.state == "Empty" and not in_doubt:
         return False
     if now.state not in ("Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"):
         return False
-    if before == Owner():
+    if before == NOBODY:
         return now.epoch == 0
     if now.producer_id != before.producer_id:
         return before.epoch >= _EXHAUSTED - 1 and now.epoch == 0
     return now.epoch in (before.epoch + 1, before.epoch + 2)
 
 
-def taken_since(then: Owner, now: TransactionFacts) -> bool:
+def taken_since(then: ProducerEpoch, now: TransactionFacts) -> bool:
     """Whether somebody took the id since it was `then`'s, and is about to write, or writing."""
-    return now.state in ("Empty", "Ongoing") and (now.producer_id, now.epoch) != (then.producer_id, then.epoch)
+    return now.state in ("Empty", "Ongoing") and now.producer != then

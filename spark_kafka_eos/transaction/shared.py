@@ -76,7 +76,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.keeper import CommittedEntry, LedgerKeeper
 from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command, owner_command
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.model import MicroBatch, ProducerEpoch, ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
 from spark_kafka_eos.options.sink import groups, written_topics
@@ -92,13 +92,13 @@ from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
 from spark_kafka_eos.transaction.outcome import outcome
 from spark_kafka_eos.transaction.ownership import (
-    Owner,
     after_abort,
     is_given_up,
     is_left_by_run,
     is_left_by_take,
     is_shown_committed,
     may_be_given_up,
+    owner_in,
     taken_from,
     taken_since,
 )
@@ -116,16 +116,15 @@ _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.ABORTING)
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN, State.DECIDED)
 
 _Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
-_ReadUnder = TransactionFacts | ProducerIdentity | None  # whose epoch it was when the ledger was read
 
 
-def owner_of(cluster: Cluster, transactional_id: str) -> Owner | None:
+def owner_of(cluster: Cluster, transactional_id: str) -> ProducerEpoch | None:
     """Who owns the id now; None if the coordinator does not say."""
     return _owner(_described(cluster, transactional_id))
 
 
-def _owner(facts: _Facts) -> Owner | None:
-    return None if isinstance(facts, Unread) else Owner.of(facts)
+def _owner(facts: _Facts) -> ProducerEpoch | None:
+    return None if isinstance(facts, Unread) else owner_in(facts)
 
 
 def _described(cluster: Cluster, transactional_id: str) -> _Facts:
@@ -145,7 +144,7 @@ def _same(before: _Facts, now: _Facts) -> bool:
     """Whether no transaction began or ended in between."""
     if not isinstance(before, TransactionFacts) or not isinstance(now, TransactionFacts):
         return type(before) is type(now)
-    return (before.producer_id, before.epoch, before.state) == (now.producer_id, now.epoch, now.state)
+    return (before.producer, before.state) == (now.producer, now.state)
 
 
 class SharedTransaction:
@@ -160,7 +159,7 @@ class SharedTransaction:
         cluster: Cluster,
         decide: Decide | None,
         *,
-        planned_under: Owner | None = None,
+        planned_under: ProducerEpoch | None = None,
         unsure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -467,12 +466,14 @@ class SharedTransaction:
         if not self._hanging.find(self._ids(), where):
             return []
         if not isinstance(self._settled_facts(), TransactionFacts):
-            self._initialise(self._identity)  # the coordinator does not say, but this waits for all markers, too
+            self._initialise(
+                self.identity.producer
+            )  # the coordinator does not say, but this waits for all markers, too
         return self._hanging.find(self._ids(), where)
 
     def _ids(self) -> set[int]:
         """The producer ids of this id's next transaction, of its last commit, and of what else this process saw."""
-        return {self.identity.producer_id, self._ledger.committed_under[0], *self._seen_ids}
+        return {self.identity.producer_id, self._ledger.committed_under.producer_id, *self._seen_ids}
 
     def _written(self) -> list[TopicPartition]:
         """Every partition that an earlier transaction of this id may have written, as far as that is known."""
@@ -509,7 +510,7 @@ class SharedTransaction:
             self._hanging.abort_former(former)
         if own := [each for each in hanging if each.producer_id == held.producer_id]:
             self._abort_in_own(own)
-            self._initialise(held)
+            self._initialise(held.producer)
 
     def _abort_in_own(self, hanging: list[ProducerState], groups: Iterable[str] = ()) -> None:
         """Abort it in a transaction of this process; a new epoch must follow."""
@@ -530,7 +531,7 @@ class SharedTransaction:
         """Get the next epoch of a held identity, unless EndTxn returned it. Returns what `_initialise` returns."""
         if self._transaction.state is State.READY:
             return True
-        held = self._identity
+        held = self.identity.producer
         self._require_held()
         return self._initialise(held)
 
@@ -554,7 +555,9 @@ class SharedTransaction:
             self._require_held()
         return verdict
 
-    def _look(self, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, _Facts, _ReadUnder]:
+    def _look(
+        self, batch: MicroBatch, *, to_take: bool = False
+    ) -> tuple[verdicts.Verdict, _Facts, ProducerEpoch | None]:
         """The verdict on `batch` for a process that holds no epoch, who owns the id, and under whose epoch the ledger
         was read. Raises ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
         """
@@ -566,7 +569,7 @@ class SharedTransaction:
         # Where a record is pending although the transaction has ended, its marker may have been left out.
         settled = glance.agreed and not glance.pending
         if isinstance(facts, TransactionFacts) and facts.state in ("CompleteCommit", "CompleteAbort") and settled:
-            return verdict, facts, facts
+            return verdict, facts, facts.producer
         return verdict, facts, None
 
     def _looked(self, batch: MicroBatch) -> tuple[_Facts, CommittedEntry, verdicts.Verdict]:
@@ -599,12 +602,9 @@ class SharedTransaction:
         if self._unsure or isinstance(facts, Unread) or facts is None:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
-            version = entry.transaction_version
-            if glance.producer_id >= 0 and not is_left_by_run(
-                glance.producer_id, glance.epoch, facts, transaction_version=version
-            ):
-                name = self._options.transactional_id
-                last = ProducerIdentity(transactional_id=name, producer_id=glance.producer_id, epoch=glance.epoch)
+            under, version = glance.producer, entry.transaction_version
+            if under.producer_id >= 0 and not is_left_by_run(under, facts, transaction_version=version):
+                last = ProducerIdentity(transactional_id=self._options.transactional_id, **under._asdict())
                 raise self._overtaken(facts, f", since this run committed batch {entry.batch_id}", last=last)
         elif self._planned_under is not None and taken_since(self._planned_under, facts):
             raise self._overtaken(facts, ", since this write was planned")
@@ -658,11 +658,11 @@ class SharedTransaction:
 
     # -- owning the transactional.id
 
-    def _initialise(self, read_under: _ReadUnder = None, *, looked: tuple[_Facts] | None = None) -> bool:
+    def _initialise(self, read_under: ProducerEpoch | None = None, *, looked: tuple[_Facts] | None = None) -> bool:
         """Take the id, or get the next epoch of the one that is held; then read the ledger. Returns False if it was
         read, true if what is known of it counts.
 
-        It counts if it was read while the last transaction `read_under` this producer id and epoch had ended, and the
+        It counts if it was read while the last transaction `read_under` this producer had ended, and the
         new epoch is the next one: each commit needs an epoch of its own, so there was none in between.
 
         `looked` is what a look found. The fence asks again, and raises _OwnerChanged if the answer is another one.
@@ -681,17 +681,14 @@ class SharedTransaction:
             raise self._fenced(error) from error
         self._given_up, self._let_go_of = False, None
         self._transaction.apply(Event.INITIALISED)
-        counts = read_under is not None and (self._identity.producer_id, self._identity.epoch) == (
-            read_under.producer_id,
-            read_under.epoch + 1,
-        )
+        counts = read_under is not None and self._identity.producer == read_under._replace(epoch=read_under.epoch + 1)
         if self._decide is not None and not counts:
             self._ledger.read()
         self._transaction.apply(Event.LEDGER_READ)
         self._unsure = False
         return counts
 
-    def _require_only_ours(self, before: Owner | None, *, may_doubt: bool) -> None:
+    def _require_only_ours(self, before: ProducerEpoch | None, *, may_doubt: bool) -> None:
         """Raise ProducerFenced if the id, which was `before`'s when InitProducerId was sent, is now neither that one's
         nor as this request leaves it. If `before` is None, that is not known. Another driver's first InitProducerId
         leaves the same: raise CommitOutcomeUnknown if that may be so, unless it `may_doubt`.
@@ -704,18 +701,18 @@ class SharedTransaction:
         if not may_doubt and not is_left_by_take(before, facts, in_doubt=False):
             raise CommitOutcomeUnknown(
                 f"InitProducerId was not answered, and transactional.id {self._options.transactional_id!r} now belongs "
-                f"to producer {facts.producer_id}, epoch {facts.epoch}: by this request, or by another driver",
+                f"to {facts.producer}: by this request, or by another driver",
                 action="Start the query again, unless another driver runs, because a start takes the id from it. "
                 f"`{owner_command(self._options)}` shows the owner.",
             ).replaced(committed="nothing" if self._transaction.state in _OPEN else "unknown")
 
-    def _known_before(self, looked: tuple[_Facts] | None) -> Owner | None:
+    def _known_before(self, looked: tuple[_Facts] | None) -> ProducerEpoch | None:
         """The owner as far as this process knows, None if it does not."""
         if (held := self._identity or self._let_go_of) is not None:
-            return Owner(producer_id=held.producer_id, epoch=held.epoch)
+            return held.producer
         return None if looked is None else _owner(*looked)
 
-    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> Owner | None:
+    def _shut_stragglers_out(self, looked: tuple[_Facts] | None) -> ProducerEpoch | None:
         """Apply the fence, and return the owner before it. InitProducerId of a new producer must follow."""
         facts, held = self._facts(), self._identity
         if looked is not None and not _same(*looked, facts):

@@ -46,7 +46,7 @@ from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.model import MicroBatch, ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
 from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide, prepared
@@ -155,7 +155,7 @@ class TwoPhaseTransaction(SharedTransaction):
 
     def _look(
         self, batch: MicroBatch, *, to_take: bool = False
-    ) -> tuple[verdicts.Verdict, TransactionFacts | Unread | None, TransactionFacts | ProducerIdentity | None]:
+    ) -> tuple[verdicts.Verdict, TransactionFacts | Unread | None, ProducerEpoch | None]:
         failed: KafkaEosError | None = None
         for _ in range(describe.MOST_LOOKS):
             self._held = self._asked()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.ledger.entry import LedgerEntry, unreadable
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import NOBODY, ProducerEpoch, TopicPartition
 from spark_kafka_eos.protocol.facts import ProducerState
 from spark_kafka_eos.transaction.outcome import outcome
 
@@ -19,13 +19,13 @@ def left(producer_id, epoch):
 @pytest.mark.parametrize(
     ("entry", "committed_under", "ended"),
     [
-        pytest.param(ENTRY, (7, 5), "committed", id="the last commit's own epoch"),
-        pytest.param(ENTRY, (7, 4), "aborted", id="a later one, which has no entry"),
-        pytest.param(ENTRY, (6, 9), "aborted", id="a producer id that followed the last commit's"),
-        pytest.param(ENTRY, (7, 6), "unknown", id="an earlier one, whose entry is no longer there"),
-        pytest.param(ENTRY, (-1, -1), "unknown", id="the last commit's epoch is unknown"),
-        pytest.param(None, (-1, -1), "aborted", id="nothing was ever committed"),
-        pytest.param(unreadable("?", 2), (7, 5), "unknown", id="an entry of a later release"),
+        pytest.param(ENTRY, ProducerEpoch(7, 5), "committed", id="the last commit's own epoch"),
+        pytest.param(ENTRY, ProducerEpoch(7, 4), "aborted", id="a later one, which has no entry"),
+        pytest.param(ENTRY, ProducerEpoch(6, 9), "aborted", id="a producer id that followed the last commit's"),
+        pytest.param(ENTRY, ProducerEpoch(7, 6), "unknown", id="an earlier one, whose entry is no longer there"),
+        pytest.param(ENTRY, NOBODY, "unknown", id="the last commit's epoch is unknown"),
+        pytest.param(None, NOBODY, "aborted", id="nothing was ever committed"),
+        pytest.param(unreadable("?", 2), ProducerEpoch(7, 5), "unknown", id="an entry of a later release"),
     ],
 )
 def test_the_ledger_says_how_a_transaction_ended(entry, committed_under, ended):

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.model import ProducerIdentity
+from spark_kafka_eos.model import NOBODY, ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.ownership import (
-    Owner,
     after_abort,
     is_given_up,
     is_left_by_commit,
@@ -63,7 +62,9 @@ def test_before_kip_890_only_a_transaction_that_was_open_is_given_up():
 def test_a_commit_leaves_its_own_epoch_or_the_next_one_as_its_protocol_says(version, left):
     shown = [(7, 2), (7, 3), (7, 4), (7, 5), (8, 3), (8, 4), NEW_ID]
     found = {
-        each for each in shown if is_left_by_commit(7, 3, facts("CompleteCommit", *each), transaction_version=version)
+        each
+        for each in shown
+        if is_left_by_commit(ProducerEpoch(7, 3), facts("CompleteCommit", *each), transaction_version=version)
     }
     assert found == left
 
@@ -90,7 +91,9 @@ SHOWN = [(7, 2), (7, 3), (7, 4), (7, 5), (8, 3), (8, 4), NEW_ID]
     ],
 )
 def test_what_a_commit_leaves_by_state_protocol_and_epoch(state, version, left):
-    assert {now for now in SHOWN if is_left_by_commit(7, 3, facts(state, *now), transaction_version=version)} == left
+    assert {
+        now for now in SHOWN if is_left_by_commit(ProducerEpoch(7, 3), facts(state, *now), transaction_version=version)
+    } == left
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -98,8 +101,12 @@ def test_what_a_commit_leaves_by_state_protocol_and_epoch(state, version, left):
 def test_the_run_that_committed_last_owns_the_id_until_somebody_takes_it(state, version):
     """Of all that a new owner may leave, nothing counts as the run's own, in either protocol."""
     opened_again = {(7, 3)} if state == "Ongoing" else set()
-    left = {now for now in SHOWN if is_left_by_commit(7, 3, facts(state, *now), transaction_version=version)}
-    owned = {now for now in SHOWN if is_left_by_run(7, 3, facts(state, *now), transaction_version=version)}
+    left = {
+        now for now in SHOWN if is_left_by_commit(ProducerEpoch(7, 3), facts(state, *now), transaction_version=version)
+    }
+    owned = {
+        now for now in SHOWN if is_left_by_run(ProducerEpoch(7, 3), facts(state, *now), transaction_version=version)
+    }
     assert owned == left | opened_again
     if version is not None:
         takes = [(7, 3 + (version >= 2) + taken) for taken in (1, 2)]
@@ -118,7 +125,7 @@ def test_that_a_commit_was_applied_only_its_own_state_shows(state, version):
 
 @pytest.mark.parametrize("version", [2, None])
 def test_another_producer_id_may_be_that_of_an_owner_to_whom_the_brokers_had_forgotten_the_id(version):
-    assert not is_left_by_commit(7, LAST, facts("Empty", *NEW_ID), transaction_version=version)
+    assert not is_left_by_commit(ProducerEpoch(7, LAST), facts("Empty", *NEW_ID), transaction_version=version)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +133,11 @@ def test_another_producer_id_may_be_that_of_an_owner_to_whom_the_brokers_had_for
     [(2, LAST, True), (None, LAST, True), (1, LAST, False), (2, LAST - 1, False), (None, LAST - 1, False)],
 )
 def test_only_tv2_and_only_a_commit_in_the_last_epoch_leaves_another_producer_id(version, epoch, left):
-    assert is_left_by_commit(7, epoch, facts("CompleteCommit", *NEW_ID), transaction_version=version) is left
-    assert not is_left_by_commit(7, epoch, facts("CompleteCommit", 8, 1), transaction_version=version)
+    assert (
+        is_left_by_commit(ProducerEpoch(7, epoch), facts("CompleteCommit", *NEW_ID), transaction_version=version)
+        is left
+    )
+    assert not is_left_by_commit(ProducerEpoch(7, epoch), facts("CompleteCommit", 8, 1), transaction_version=version)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +156,7 @@ def test_only_tv2_and_only_a_commit_in_the_last_epoch_leaves_another_producer_id
     ],
 )
 def test_a_run_leaves_its_commit_or_what_a_late_request_of_it_opened_again(state, now, left):
-    assert is_left_by_run(7, 3, facts(state, *now)) is left
+    assert is_left_by_run(ProducerEpoch(7, 3), facts(state, *now)) is left
 
 
 @pytest.mark.parametrize(
@@ -163,12 +173,12 @@ def test_a_run_leaves_its_commit_or_what_a_late_request_of_it_opened_again(state
 )
 @pytest.mark.parametrize("state", ["Empty", "PrepareEpochFence", "PrepareAbort", "CompleteAbort"])
 def test_one_request_for_the_id_takes_up_to_two_epochs(state, now, taken):
-    assert is_left_by_take(Owner(producer_id=7, epoch=3), facts(state, *now)) is taken
+    assert is_left_by_take(ProducerEpoch(7, 3), facts(state, *now)) is taken
 
 
 @pytest.mark.parametrize("epoch", [4, 5])
 def test_whose_a_new_epoch_is_cannot_be_seen_as_long_as_nothing_was_begun_in_it(epoch):
-    before = Owner(producer_id=7, epoch=3)
+    before = ProducerEpoch(7, 3)
     assert is_left_by_take(before, facts("CompleteAbort", 7, epoch), in_doubt=False), "nobody has it"
     assert not is_left_by_take(before, facts("Empty", 7, epoch), in_doubt=False)
     assert is_left_by_take(before, facts("Empty", 7, 3), in_doubt=False), "nobody came"
@@ -181,25 +191,25 @@ def test_the_epoch_that_an_abort_by_the_coordinator_leaves_is_the_next_one():
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "CompleteCommit", "Dead"])
 def test_who_writes_under_a_later_epoch_has_taken_the_id(state):
-    before = Owner(producer_id=7, epoch=3)
+    before = ProducerEpoch(7, 3)
     assert not is_left_by_take(before, facts(state, 7, 4))
     assert is_left_by_take(before, facts(state, 7, 3)), "the transaction that was there before"
 
 
 @pytest.mark.parametrize(("epoch", "taken"), [(LAST + 1, True), (LAST, True), (LAST - 1, True), (LAST - 2, False)])
 def test_a_request_leads_to_another_producer_id_if_its_two_epochs_go_beyond_the_last_one(epoch, taken):
-    before = Owner(producer_id=7, epoch=epoch)
+    before = ProducerEpoch(7, epoch)
     assert is_left_by_take(before, facts("Empty", *NEW_ID)) is taken
     assert not is_left_by_take(before, facts("Empty", 8, 1))
 
 
 @pytest.mark.parametrize(("epoch", "taken"), [(0, True), (1, False)])
 def test_a_request_for_an_unknown_id_leads_to_the_first_epoch(epoch, taken):
-    assert is_left_by_take(Owner(), facts("Empty", 7, epoch)) is taken
+    assert is_left_by_take(NOBODY, facts("Empty", 7, epoch)) is taken
 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("now", [(7, 3), (7, 4), (8, 3)])
 def test_who_took_the_id_since_is_about_to_write_or_writing(state, now):
-    then = Owner(producer_id=7, epoch=3)
+    then = ProducerEpoch(7, 3)
     assert taken_since(then, facts(state, *now)) is (state in ("Empty", "Ongoing") and now != (7, 3))
