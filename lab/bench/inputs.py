@@ -16,14 +16,12 @@ from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.fetching.visibility import visible_batches
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.protocol.transactions import idempotent_identity
-from spark_kafka_eos.wire.control import aborts
 from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.record_batch import stamp
 
 KEY_BYTES = 8
@@ -170,8 +168,7 @@ def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
 
 
 def _visible_records(part: Fetched) -> int:
-    headers = header_table(part.buffer, part.batches)
-    shown = visible(headers, part.aborted, lambda rows: aborts(part.buffer, headers[rows]))
+    headers, shown = visible_batches(part)
     return int(headers["record_count"][shown].sum())
 
 

@@ -16,7 +16,25 @@ from collections.abc import Callable, Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from spark_kafka_eos.fetching.fetch_steps import Fetched
 from spark_kafka_eos.model import CONTROL, TRANSACTIONAL, AbortedTransaction, IsolationLevel
+from spark_kafka_eos.wire.control import aborts
+from spark_kafka_eos.wire.header_table import HeaderTable, header_table
+
+
+def visible_batches(
+    part: Fetched, isolation_level: IsolationLevel = "read_committed", *, check_crcs: bool = True
+) -> tuple[HeaderTable, NDArray[np.bool_]]:
+    """The headers of the record batches of `part`, and whether each has visible records.
+
+    Raises CorruptRecordBatch for an abort marker that cannot be read; `check_crcs` of these batches alone.
+    """
+    headers = header_table(part.buffer, part.batches)
+
+    def abort_markers(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return aborts(part.buffer, headers[rows], check_crcs=check_crcs)
+
+    return headers, visible(headers, part.aborted, abort_markers, isolation_level)
 
 
 def visible(

@@ -9,11 +9,9 @@ import numpy as np
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.fetching.visibility import visible_batches
 from spark_kafka_eos.model import OffsetRange
 from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.wire.control import aborts
-from spark_kafka_eos.wire.header_table import header_table
 
 
 def has_records(cluster: Cluster, ranges: Sequence[OffsetRange]) -> bool:
@@ -30,7 +28,7 @@ def has_records(cluster: Cluster, ranges: Sequence[OffsetRange]) -> bool:
 
 
 def _shows_any(part: Fetched, wanted: OffsetRange) -> bool:
-    headers = header_table(part.buffer, part.batches)
-    shown = headers[visible(headers, part.aborted, lambda rows: aborts(part.buffer, headers[rows]))]
+    headers, is_visible = visible_batches(part)
+    shown = headers[is_visible]
     ends = shown["base_offset"] + shown["last_offset_delta"] + 1
     return bool(np.any((ends > wanted.start) & (shown["base_offset"] < wanted.end)))

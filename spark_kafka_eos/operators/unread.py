@@ -11,15 +11,13 @@ from typing import NamedTuple
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.fetching.fetch import Fetcher
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.fetching.visibility import visible_batches
 from spark_kafka_eos.model import OffsetRange, Offsets, TopicPartition
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.facts import Marks
 from spark_kafka_eos.protocol.topics import unavailable
-from spark_kafka_eos.wire.control import aborts
 from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.header_table import header_table
 
 # The Java producer's default batch.size. Most record batches are not larger, so one request covers all partitions.
 _BYTES = 16_384
@@ -102,8 +100,7 @@ def first_times(cluster: Cluster, start: Offsets, end: Offsets) -> dict[TopicPar
 
 
 def _first_time(part: Fetched, start: int) -> int | None:
-    headers = header_table(part.buffer, part.batches)
-    shown = visible(headers, part.aborted, lambda rows: aborts(part.buffer, headers[rows]))
+    headers, shown = visible_batches(part)
     records = decode(part.buffer, headers[shown])
     for offset, timestamp in zip(records["offset"], records["timestamp"], strict=True):
         if offset.as_py() >= start:

@@ -26,16 +26,14 @@ import numpy as np
 from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.fetching.visibility import visible_batches
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import IsolationLevel, OffsetRange, Offsets, TopicPartition
 from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.sampling import first_batches
 from spark_kafka_eos.wire.columns import to_numpy
-from spark_kafka_eos.wire.control import aborts
 from spark_kafka_eos.wire.decode import decode_in_parts
-from spark_kafka_eos.wire.header_table import header_table
 
 log = logger(__name__)
 
@@ -130,8 +128,7 @@ class OffsetsByTime:
 
 def first_at(part: Fetched, time: int, start: int, isolation_level: IsolationLevel) -> int | None:
     """The first visible record of `part` from offset `start` on with a timestamp at or after `time` (ms since 1970)."""
-    headers = header_table(part.buffer, part.batches)
-    shown = visible(headers, part.aborted, lambda rows: aborts(part.buffer, headers[rows]), isolation_level)
+    headers, shown = visible_batches(part, isolation_level)
     behind = headers["base_offset"] + headers["last_offset_delta"] + 1
     for row in np.flatnonzero(shown & (headers["max_timestamp"] >= time) & (behind > start)):
         for records in decode_in_parts(part.buffer, headers[row : row + 1]):

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableRecord, UnknownTopic
 from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
 from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.fetching.visibility import visible_batches
 from spark_kafka_eos.logs import logger
 from spark_kafka_eos.model import OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
@@ -26,10 +25,8 @@ from spark_kafka_eos.protocol import offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.columns import ColumnType, source_columns
 from spark_kafka_eos.reading.planning import remaining
-from spark_kafka_eos.wire.columns import Int64s, from_numpy, from_offsets, to_numpy
-from spark_kafka_eos.wire.control import aborts
+from spark_kafka_eos.wire.columns import from_numpy, from_offsets, to_numpy
 from spark_kafka_eos.wire.decode import decode_in_parts
-from spark_kafka_eos.wire.header_table import header_table
 from spark_kafka_eos.wire.headers import HEADERS
 
 if TYPE_CHECKING:
@@ -167,12 +164,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
-        headers = header_table(fetched.buffer, fetched.batches)
-
-        def abort_markers(rows: Int64s) -> NDArray[np.bool_]:
-            return aborts(fetched.buffer, headers[rows], check_crcs=options.check_crcs)
-
-        shown = visible(headers, fetched.aborted, abort_markers, options.isolation_level)
+        headers, shown = visible_batches(fetched, options.isolation_level, check_crcs=options.check_crcs)
         if tally is not None:
             tally.count(fetched.partition, headers, shown)
         # In parts: a compressed response of a few megabytes may contain gigabytes.

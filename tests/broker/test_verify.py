@@ -29,6 +29,7 @@ from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
+from spark_kafka_eos.fetching import visibility
 from spark_kafka_eos.fetching.visibility import visible
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts as ledger_verdicts
@@ -41,7 +42,6 @@ from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol import offsets as broker_offsets
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.reading import records as reading
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import Event
@@ -389,14 +389,14 @@ def last_stable_offset_ignored(patch):
 
 
 def aborted_list_ignored(patch):
-    patch.setattr(reading, "visible", lambda headers, *_: headers["attributes"] & CONTROL == 0)
+    patch.setattr(visibility, "visible", lambda headers, *_: headers["attributes"] & CONTROL == 0)
 
 
 def abort_markers_ignored(patch):
     def forgetful(headers, aborted, aborts, isolation_level):
         return visible(headers, aborted, lambda rows: np.zeros(len(rows), bool), isolation_level)
 
-    patch.setattr(reading, "visible", forgetful)
+    patch.setattr(visibility, "visible", forgetful)
 
 
 def rows_not_kept_in_order(patch):
