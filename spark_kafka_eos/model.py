@@ -127,25 +127,38 @@ def _epochs_from_json(value: Mapping[str, Mapping[str, str]]) -> dict[TopicParti
         TopicPartition(topic, number): int(epoch)
         for topic, each in value.items()
         for epoch, partitions in each.items()
-        for number in numbers_from_text(partitions)
+        for first, last in ranges_from_text(partitions)
+        for number in range(first, last + 1)
     }
+
+
+NumberRange = tuple[int, int]  # with both ends
+
+
+def ranges_to_text(ranges: Iterable[NumberRange]) -> str:
+    """`0-5,7`."""
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def ranges_from_text(text: str) -> list[NumberRange]:
+    """Inverse of `ranges_to_text`. Raises ValueError for any other form."""
+    return [(int(first), int(last or first)) for first, _, last in (part.partition("-") for part in text.split(","))]
+
+
+def joined(ranges: Iterable[NumberRange]) -> list[NumberRange]:
+    """The same numbers in as few ranges as possible, sorted."""
+    runs: list[NumberRange] = []
+    for first, last in sorted(ranges):
+        if runs and first <= runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], max(last, runs[-1][1])
+        else:
+            runs.append((first, last))
+    return runs
 
 
 def numbers_to_text(numbers: Iterable[int]) -> str:
     """Numbers as ranges, `0-5,7`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def numbers_from_text(text: str) -> list[int]:
-    """Inverse of `numbers_to_text`. Raises ValueError for any other form."""
-    bounds = [part.partition("-") for part in text.split(",")]
-    return [number for first, _, last in bounds for number in range(int(first), int(last or first) + 1)]
+    return ranges_to_text(joined((number, number) for number in numbers))
 
 
 def with_origin(end: Mapping[str, Mapping[str, int]], origin: Origin) -> dict[str, dict[str, int]]:

@@ -5,6 +5,8 @@ Versions may be dates or times, so ranges are never expanded.
 
 from __future__ import annotations
 
+from spark_kafka_eos.model import NumberRange, joined, ranges_from_text, ranges_to_text
+
 MOST_RANGES = 100  # of one destination: of older ones it is not known any more which versions ran
 
 
@@ -20,15 +22,8 @@ def last(versions: str) -> int:
 
 def added(versions: str, version: int) -> str:
     """The versions with this one; the lowest ranges are dropped if there are too many."""
-    merged: list[list[int]] = []
-    for first, end in sorted([*_ranges(versions), (version, version)]):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1][1] = max(end, merged[-1][1])
-        else:
-            merged.append([first, end])
-    return ",".join(str(first) if first == end else f"{first}-{end}" for first, end in merged[-MOST_RANGES:])
+    return ranges_to_text(joined([*_ranges(versions), (version, version)])[-MOST_RANGES:])
 
 
-def _ranges(versions: str) -> list[tuple[int, int]]:
-    pairs = [part.partition("-") for part in versions.split(",") if part]
-    return [(int(first), int(end or first)) for first, _, end in pairs]
+def _ranges(versions: str) -> list[NumberRange]:
+    return ranges_from_text(versions) if versions else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.model import TopicPartition, numbers_to_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,7 @@ class OutputTopic:
         """As in the option."""
         if self.partitions is None:
             return self.topic
-        return ",".join(
-            f"{self.topic}:{first}" if first == last else f"{self.topic}:{first}-{last}"
-            for first, last in _ranges(self.partitions)
-        )
+        return ",".join(f"{self.topic}:{part}" for part in numbers_to_text(self.partitions).split(","))
 
     def within(self, others: Iterable[OutputTopic]) -> bool:
         """Whether all of it is declared among the `others`."""
@@ -47,14 +44,3 @@ def names(declared: Iterable[OutputTopic]) -> list[str]:
 def shown(declared: Iterable[OutputTopic]) -> str:
     """For messages."""
     return ", ".join(map(str, declared))
-
-
-def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Sorted numbers as ranges, with both ends."""
-    ranges: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1] = ranges[-1][0], number
-        else:
-            ranges.append((number, number))
-    return ranges
