@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.fetching.fetch_steps import EpochEndOffset
 from spark_kafka_eos.model import AbortedTransaction
+from spark_kafka_eos.wire.unsigned import read_unsigned
 
 _HEADER = struct.Struct(">i")  # correlation id
 _TOP = struct.Struct(">ihi")  # throttle time, error code, session id
@@ -116,14 +117,8 @@ class _ResponseReader:
         return self._view[start : self._position]
 
     def varint(self) -> int:
-        value = 0
-        for shift in range(0, 7 * _VARINT_BYTES, 7):
-            byte = self._view[self._position]
-            self._position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError(f"a number has more than {_VARINT_BYTES} bytes")
+        value, self._position = read_unsigned(self._view, self._position, _VARINT_BYTES)
+        return value
 
     def count(self) -> int:
         """The length of a compact array or of compact bytes; null counts as empty."""

@@ -14,6 +14,7 @@ import struct
 from typing import Any
 
 from spark_kafka_eos.wire.record_batch import Bytes
+from spark_kafka_eos.wire.unsigned import write_unsigned
 
 _SIZE = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
@@ -69,9 +70,4 @@ def _string(text: str | None) -> bytes:
 
 def _length(of: int) -> bytes:
     """A length in the compact encoding, an unsigned varint of one more (KIP-482); -1 is null."""
-    encoded, left = bytearray(), of + 1
-    while left >= 0x80:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    encoded.append(left)
-    return bytes(encoded)
+    return write_unsigned(of + 1)

@@ -6,7 +6,8 @@ header_table.py              the headers of many batches as one array
 control.py                   which control batches are abort markers, many at once
 encode.py decode.py          Arrow columns <-> record batches
 stride.py chain.py           read records of equal size, and of different sizes
-headers.py varint.py         record headers, variable-length integers
+headers.py                   record headers
+varint.py unsigned.py        variable-length integers, many at once and one at a time
 columns.py digests.py        binary columns, and digests of their rows
 compression.py               none, gzip, snappy, lz4, zstd
 single.py                    single records without numpy and Arrow

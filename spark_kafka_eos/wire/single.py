@@ -13,7 +13,9 @@ from typing import Literal
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import Compression, RecordBatchHeader
 from spark_kafka_eos.wire.record_batch import HEADER, LENGTH_END, MAGIC, Bytes, check_crc, sign
+from spark_kafka_eos.wire.unsigned import read_unsigned, write_unsigned
 
+_VARLONG_BYTES = 10
 MAX_BYTES = 64 << 20  # of a batch's records, decompressed
 
 _NOBODY = -1  # producer id, epoch and base sequence of a batch that belongs to no producer
@@ -58,6 +60,8 @@ def records(buffer: Bytes, header: RecordBatchHeader) -> Iterator[SingleRecord]:
             yield header.base_offset + offset, key, value
     except IndexError:
         raise CorruptRecordBatch(f"the record batch at offset {header.base_offset} ends within a record") from None
+    except ValueError as error:
+        raise CorruptRecordBatch(f"in the record batch at offset {header.base_offset}, {error}") from None
 
 
 def marker(buffer: Bytes, header: RecordBatchHeader) -> Literal["abort", "commit"] | None:
@@ -70,25 +74,13 @@ def marker(buffer: Bytes, header: RecordBatchHeader) -> Literal["abort", "commit
 
 
 def _varint(number: int) -> bytes:
-    left = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
+    return write_unsigned((number << 1) ^ (number >> 63))
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
     """The number at `at`, and the position of the next field."""
-    zigzag = shift = 0
-    while True:
-        byte = view[at]
-        at += 1
-        zigzag |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (zigzag >> 1) ^ -(zigzag & 1), at
-        shift += 7
+    zigzag, at = read_unsigned(view, at, _VARLONG_BYTES)
+    return (zigzag >> 1) ^ -(zigzag & 1), at
 
 
 def _read_bytes(view: memoryview, at: int) -> tuple[bytes | None, int]:

@@ -22,6 +22,7 @@ import pytest
 
 from spark_kafka_eos.errors import CorruptRecordBatch
 from spark_kafka_eos.model import Compression
+from spark_kafka_eos.wire import single
 from spark_kafka_eos.wire.compression import compress
 from spark_kafka_eos.wire.decode import _ROW_BYTES, decode, decode_in_parts
 from spark_kafka_eos.wire.record_batch import HEADER, scan, sign
@@ -173,3 +174,9 @@ if __name__ == "__main__":
             print(
                 f"{each:30}{wire:12,} B {memory / MIB:6.0f} MiB {seconds:6.2f} s {rows:11,} {refused[:60]}", flush=True
             )
+
+
+def test_the_ledgers_reader_stops_at_a_number_without_an_end():
+    endless = batch(b"\x80" * (MIB // 8), 1, Compression.NONE)
+    with pytest.raises(CorruptRecordBatch, match="at offset 0, a number has more than 10 bytes"):
+        list(single.records(endless, next(iter(scan(endless)))))
