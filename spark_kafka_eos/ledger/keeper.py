@@ -216,7 +216,7 @@ class LedgerKeeper:
             ours=any(at is not None and at.metadata == mine for at in committed.values()),
         )
         verdict = verdict_if()
-        if isinstance(verdict, Refuse) and verdict.unless_only_markers:
+        if isinstance(verdict, Refuse) and verdict_if(only_markers=True) != verdict:
             gaps = CommittedEnd.of(entry, batch, clusters, own, None).between()
             if gaps is not None and all(cluster == own for cluster, _ in gaps):
                 from spark_kafka_eos.ledger.between import has_records  # rarely needed, and loads NumPy

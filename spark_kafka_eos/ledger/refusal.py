@@ -26,8 +26,7 @@ Resolution = Literal["write", "skip", "skip-to", "take-group", "take-ledger"]
 class Refuse:
     """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it.
 
-    `found` identifies it exactly; the operator may resolve it by one of `resolutions`. `unless_only_markers`: it does
-    not hold if only transaction markers lie between the end of the ledger's entry and the start of the batch.
+    `found` identifies it exactly; the operator may resolve it by one of `resolutions`.
     """
 
     reason: str
@@ -35,7 +34,6 @@ class Refuse:
     action: str
     found: str = ""
     resolutions: tuple[Resolution, ...] = ()
-    unless_only_markers: bool = False
 
     @property
     def choices(self) -> dict[str, str]:
@@ -328,7 +326,6 @@ def gap(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         action=f"{_RETURNED}. If the sink's options were changed by mistake, restore those of the last run. "
         f"{_TAKEN_OVER} To write the missing records with this sink, {_RESUME}.",
         resolutions=("write", "skip"),
-        unless_only_markers=batch.stateful is False,
     )
 
 
