@@ -22,13 +22,13 @@ from spark_kafka_eos.participants.participant import Conflict, Participant
 from spark_kafka_eos.participants.token import Token
 from spark_kafka_eos.protocol import describe
 from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.protocol.codes import ErrorCode
 from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.protocol.markers import write_marker
 from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.ownership import is_left_by_take, owner_in
 
 ABORT_MS = 30_000  # markers may have to wait for an election
-_CONCURRENT_TRANSACTIONS = 51  # the previous one still lacks markers
 _log = logger(__name__)
 
 
@@ -116,7 +116,7 @@ class OwnedTransaction:
             timeout_ms = facts.timeout_ms if facts.times_out else ABORT_MS  # of nothing: it only fences
             take(self._cluster, self._id, timeout_ms, shown=facts)
         except BrokerError as error:
-            if error.code != _CONCURRENT_TRANSACTIONS:
+            if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:  # the previous one still lacks markers
                 raise
             raise ToolFailed(
                 f"{self.name} is being aborted and its owner is fenced, but its coordinator could not yet write every "
