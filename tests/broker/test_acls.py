@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from lab.jars import perf_tools_class_path
 from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
+from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
@@ -180,6 +182,22 @@ def test_the_preflight_names_it_before_anything_is_begun(connection, output, rig
     lacking = named(right, output)
     assert f"{lacking.resource} {lacking.name}: " in str(caught.value)
     assert f"Grant this principal {lacking.operation} on it" in str(caught.value)
+
+
+def test_a_row_that_names_a_topic_without_a_right_fails_the_batch_and_is_no_dead_letter(kafka, connection, output):
+    secret, dead = (kafka.create_topic(f"{output}-{name}") for name in ("secret", "dead"))
+    given = connection([*RIGHTS, Right("Write", "topic", f"{OUTPUT}-dead")])
+    options = sink_options(given | {"kafka.transactional.id": output, "deadLetterTopic": dead})
+    names = ("key", "value", "topic")
+    rows = pa.RecordBatch.from_pydict(
+        {"key": [None], "value": [b"v"], "topic": [secret]}, schema=pa.schema([(name, ROWS[name]) for name in names])
+    )
+    with Cluster(options.client) as cluster:
+        settings = encode_settings(options, None, cluster)
+        encoder = BlockEncoder(settings, 0, lambda name: target(cluster, name, options.ledger_topic), lambda: 1)
+        with pytest.raises(AuthorizationFailed, match=f"Grant Describe on topic '{secret}'"):
+            list(encoder.add(rows))
+    assert encoder.dead_letters == {}
 
 
 def test_the_ledgers_topic_is_created_if_permitted_and_otherwise_the_error_says_how(

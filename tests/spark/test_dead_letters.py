@@ -172,6 +172,14 @@ def test_rows_that_cannot_be_written_are_dead_letters_of_a_batch_write_at_least_
     }
 
 
+def test_a_topic_of_an_option_that_does_not_exist_stops_the_query_and_makes_no_dead_letters(query):
+    pipe = query("sink")
+    for options in ({"topic": f"{pipe.out}-absent"}, {"outputTopics": f"{pipe.out},{pipe.out}-absent"}):
+        with pytest.raises(Exception, match=f"topic {pipe.out}-absent: does not exist"):
+            pipe.write(pipe.rows(), **options)
+    assert pipe.written(pipe.out) == pipe.written(pipe.dead) == []
+
+
 def test_a_query_that_reads_its_own_dead_letters_is_refused(query):
     pipe = query("driver")
     with pytest.raises(Exception, match="the query reads its deadLetterTopic") as raised:

@@ -142,6 +142,13 @@ def test_a_row_that_cannot_be_written_is_a_dead_letter_that_says_where_it_should
     assert letter.message
 
 
+def test_a_dead_letter_lacks_the_headers_that_cannot_be_written_and_has_the_others():
+    headers = [{"key": "trace", "value": b"1"}, {"key": None, "value": b"x"}, None, {"key": "empty", "value": None}]
+    blocks, counts = encode(SETTINGS, rows(value=[b"v"], topic=["a"], headers=[headers]))
+    [[dead]] = records(blocks).values()
+    assert (own_headers(dead["headers"]), counts) == ([("trace", b"1"), ("empty", None)], {"invalid-headers": 1})
+
+
 @pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), REFUSED)
 def test_without_a_dead_letter_topic_it_is_an_error(columns, encoding, cause, output_topic):
     without = EncodeSettings(topic=None, targets=TARGETS, output_topics=encoding.output_topics)
