@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter
+from spark_kafka_eos import Conflict, Held, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.protocol import describe
@@ -64,19 +64,30 @@ def options(bootstrap: str, topic: Callable[..., str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def slow(spark: SparkSession, tmp_path: Path) -> DataFrame:
-    """A stream of one batch whose tasks run until the file `go` exists; the file `computing` says that one does."""
+def numbers(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    """A stream of one batch."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.json").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(ROWS)))
+    return spark.readStream.schema("n long").json(str(tmp_path / "in"))
 
-    def hold(number: int) -> str:
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Callable[[str], Column]:
+    """A function of a number that returns once the file `go` exists; the file `computing` says that it was called."""
+
+    def text(number: int) -> str:
         (tmp_path / "computing").touch()
         while not (tmp_path / "go").exists():
             time.sleep(0.02)
         return str(number)
 
-    numbers = spark.readStream.schema("n long").json(str(tmp_path / "in"))
-    return numbers.select(F.udf(hold, "string", useArrow=False)("n").alias("value"))
+    return F.udf(text, "string", useArrow=False)
+
+
+@pytest.fixture
+def slow(numbers: DataFrame, hold: Callable[[str], Column]) -> DataFrame:
+    """A stream of one batch whose tasks run until the file `go` exists; the file `computing` says that one does."""
+    return numbers.select(hold("n").alias("value"))
 
 
 @pytest.mark.parametrize("way", ["driver", "executors", "count in the block"])
@@ -106,6 +117,46 @@ def test_stop_in_the_middle_of_a_batch_ends_foreach_batch_cleanly(slow, options,
 
     written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.value() or b"") for message in written) == list(range(ROWS))
+
+
+class InMemory:
+    """A table whose commit computes its rows; the file `go` lets that of a second attempt end."""
+
+    def __init__(self, go: Path) -> None:
+        self.go, self.rows, self.now, self.attempts = go, list[int](), Held(), 0
+
+    def held(self) -> Held:
+        return self.now
+
+    def commit(self, rows: DataFrame | None, token: str | None, *, after: int) -> None:
+        if self.now.version != after:
+            raise Conflict
+        if rows is not None:
+            self.attempts += 1
+            if self.attempts == 2:
+                self.go.touch()
+            self.rows += [int(row.value) for row in rows.collect()]
+        self.now = Held(version=after + 1, token=token)
+
+
+def test_stop_while_a_table_commits_writes_the_batch_again_before_the_query_ends(
+    numbers, hold, options, uncaught, tmp_path
+):
+    table, writer = InMemory(tmp_path / "go"), TransactionalWriter(options)
+
+    def both(batch_df: DataFrame, batch_id: int) -> None:
+        with writer.transaction(batch_df, batch_id, participant=table) as transaction:
+            transaction.write(batch_df.selectExpr("string(n) AS value"))
+            transaction.write_table(batch_df.select(hold("n").alias("value")))
+
+    query = numbers.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(both).start()
+    while not (tmp_path / "computing").exists():
+        assert query.isActive, query.exception()
+        time.sleep(0.02)
+    query.stop()
+    assert (query.exception(), uncaught, table.attempts) == (None, [], 2)
+    written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
+    assert sorted(int(message.value() or b"") for message in written) == sorted(table.rows) == list(range(ROWS))
 
 
 def test_stop_while_a_batch_is_committed_completes_it_and_the_next_start_does_not_write_it_again(
