@@ -34,6 +34,13 @@ def newest_plan(files: Files, known: int | None = None) -> PlanDigest | None:
     return None if text is None else plan_of(max(numbers), text)
 
 
+def may_run(files: Files, newest: PlanDigest, known: int | None = None) -> bool:
+    """Whether the newest plan can be of a micro-batch that is about to run: Spark writes the plan before that, and
+    `commits/<batch>` after it. `known` is as in `newest_plan`; a plan that follows it is new, and needs no look.
+    """
+    return newest.batch_id - 1 == known or files.read_text(f"commits/{newest.batch_id}") is None
+
+
 def plan_of(batch_id: int, text: str) -> PlanDigest:
     """The plan with this text."""
     return PlanDigest(batch_id=batch_id, digest=hashlib.sha256(text.encode()).hexdigest()[:16])

@@ -37,7 +37,7 @@ from spark_kafka_eos.errors import CheckpointUnusable, ConfigurationError
 from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
-from spark_kafka_eos.spark.plans import PlanDigest, newest_plan, plan_of
+from spark_kafka_eos.spark.plans import PlanDigest, may_run, newest_plan, plan_of
 from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.staged_message import StagedMessage, staged
@@ -170,9 +170,16 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
 
     def _note_plan(self) -> None:
         files = files_at(self._checkpoint, "checkpointLocation")
-        self._plan = newest_plan(files, _planned.get(self._checkpoint))
-        if self._plan is not None:
-            _planned[self._checkpoint] = self._plan.batch_id
+        known = _planned.get(self._checkpoint)
+        self._plan = newest_plan(files, known)
+        # trigger(continuous=…). Spark would ignore what the commits raise there, and leave the query alive.
+        if self._plan is None or not may_run(files, self._plan, known):
+            raise ConfigurationError(
+                "trigger",
+                "the sink writes in micro-batches, and Spark has planned none for this write, as with continuous=…",
+                action="Start the query with processingTime=… or availableNow=True.",
+            )
+        _planned[self._checkpoint] = self._plan.batch_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""

@@ -4,6 +4,7 @@ on older ones; `.ci/tested.py` makes docs/tested.md of it.
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import sysconfig
@@ -16,9 +17,15 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    StreamingQueryException,
+    UnsupportedOperationException,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lab.jars import built_in_connector
 from spark_kafka_eos import ProgressListener, TransactionalWriter
@@ -38,6 +45,7 @@ JOB = Path(__file__).parent / "jobs" / "copy_on_any_release.py"
 HAS_FORMAT = find_spec("pyspark.sql.datasource") is not None
 SOURCES = ["kafka", "kafka-eos"] if HAS_FORMAT else ["kafka"]
 WAYS = ["driver", "executors", "sink"] if HAS_FORMAT else ["driver", "executors"]
+WAYS_TO_WRITE = ["foreachBatch", "sink"] if HAS_FORMAT else ["foreachBatch"]
 STREAMS = [(source, way) for source in SOURCES for way in WAYS]
 if HAS_FORMAT:
     STREAMS.append(("kafka-eos", "arrow_stream"))
@@ -47,6 +55,10 @@ NEWEST = Path(sysconfig.get_path("purelib")) / "pyspark"
 CORE = ("executors", "half appended")
 KILLED = [] if HERE != NEWEST else [pytest.mark.slow]
 RUNNING = {"processingTime": "0 seconds"}
+CONTINUOUS = {"continuous": "1 second"}
+HAS_REAL_TIME = "realTime" in inspect.signature(DataStreamWriter.trigger).parameters
+REAL_TIME = {"realTime": "5 minutes"}
+NOT_LISTED = "spark.sql.streaming.realTimeMode.allowlistCheck"
 WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
@@ -289,6 +301,110 @@ if HAS_FORMAT:
                 spark.conf.unset(WRAPPER)
             start(name, batches, now).awaitTermination()
             assert list(chain(*batches)) == list(range(200))
+
+
+@pytest.fixture
+def copy(spark, bootstrap, topic, tmp_path):
+    """`copy(source, way, trigger)`: starts a query that copies ten records by that way, always the same one; and the
+    topic that it writes.
+    """
+    inputs, output = topic("release-trigger"), topic("release-triggered")
+    produce(bootstrap, inputs, [b"%d" % number for number in range(10)])
+    sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": output, "topic": output}
+    started: list[StreamingQuery] = []
+
+    def start(source: str, way: str, trigger: dict[str, Any], **options: str) -> StreamingQuery:
+        given = {"kafka.bootstrap.servers": bootstrap, "subscribe": inputs, "startingOffsets": "earliest"}
+        if source == "rate":
+            records = spark.readStream.format(source).load().selectExpr("cast(value as string) as value")
+        else:
+            records = spark.readStream.format(source).options(**given).load().select("value")
+        if way == "sink":
+            stream = records.writeStream.format("kafka-eos").options(**sink)
+        elif way == "foreachBatch":
+            stream = records.writeStream.foreachBatch(TransactionalWriter(sink))
+        else:
+            stream = records.writeStream.format(way)
+        if "realTime" in trigger:
+            stream = stream.outputMode("update")
+        stream = stream.options(**options).option("checkpointLocation", str(tmp_path / "c"))
+        started.append(stream.trigger(**trigger).start())
+        return started[-1]
+
+    yield start, output
+    for query in started:
+        query.stop()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_foreach_batch_has_no_continuous_trigger(copy, source) -> None:
+    start, _ = copy
+    with pytest.raises(AnalysisException, match="'foreachBatch' is not supported with continuous trigger"):
+        start(source, "foreachBatch", CONTINUOUS)
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WRITE)
+@pytest.mark.parametrize(
+    "trigger", [RUNNING, {"once": True}, {"availableNow": True}], ids=lambda trigger: next(iter(trigger))
+)
+def test_every_trigger_of_micro_batches_writes_what_there_is(copy, bootstrap, way, trigger) -> None:
+    start, output = copy
+    query = start(SOURCES[-1], way, trigger)
+    query.processAllAvailable() if trigger is RUNNING else query.awaitTermination()
+    assert len(read_committed(bootstrap, output)) == 10
+
+
+if HAS_FORMAT:
+    # The rate source's micro-batches have other offsets than its continuous reader: Spark fails such a restart itself.
+    @pytest.mark.parametrize(
+        ("source", "before"), [("kafka", "nothing"), ("rate", "nothing"), ("kafka", "micro-batches")]
+    )
+    def test_a_continuous_query_of_the_sink_fails_when_it_is_planned(copy, tmp_path, source, before) -> None:
+        """Sources that can be read in that way. Spark ignores what commits raise there: the query would stay alive."""
+        start, _ = copy
+        if before == "micro-batches":
+            start(source, "sink", {"availableNow": True}).awaitTermination()
+        commits = len(list((tmp_path / "c").glob("commits/[0-9]*")))
+        with pytest.raises(StreamingQueryException, match="option 'trigger'.*in micro-batches.*Nothing was committed"):
+            start(source, "sink", CONTINUOUS).awaitTermination(120)
+        assert len(list((tmp_path / "c").glob("commits/[0-9]*"))) == commits
+
+    @pytest.mark.parametrize("way", ["sink", "noop"])
+    def test_the_source_cannot_be_read_continuously(copy, way) -> None:
+        start, _ = copy
+        with pytest.raises(UnsupportedOperationException, match="kafka-eos does not support continuous processing"):
+            start("kafka-eos", way, CONTINUOUS)
+
+    @pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+    def test_spark_refuses_to_track_the_progress_of_both_sinks_asynchronously(copy, way) -> None:
+        start, _ = copy
+        with pytest.raises(IllegalArgumentException, match="does not support async progress tracking"):
+            start("kafka-eos", way, RUNNING, asyncProgressTrackingEnabled="true")
+
+
+if HAS_REAL_TIME:
+
+    @pytest.mark.parametrize("listed", ["true", "false"])
+    @pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+    @pytest.mark.parametrize("source", SOURCES)
+    def test_neither_sink_has_a_real_time_mode(copy, spark, source, way, listed) -> None:
+        """Also where Spark is told not to look at its list of sinks."""
+        start, _ = copy
+        spark.conf.set(NOT_LISTED, listed)
+        try:
+            with pytest.raises((IllegalArgumentException, StreamingQueryException), match="REAL_TIME|async progress"):
+                start(source, way, REAL_TIME).awaitTermination(120)
+        finally:
+            spark.conf.unset(NOT_LISTED)
+
+    def test_the_source_has_no_real_time_mode(copy, spark) -> None:
+        start, _ = copy
+        spark.conf.set(NOT_LISTED, "false")
+        try:
+            with pytest.raises(StreamingQueryException, match="INPUT_STREAM_NOT_SUPPORTED"):
+                start("kafka-eos", "noop", REAL_TIME).awaitTermination(120)
+        finally:
+            spark.conf.unset(NOT_LISTED)
 
 
 def test_the_listener_tells_how_far_a_query_is(spark, bootstrap, topic, tmp_path, note) -> None:

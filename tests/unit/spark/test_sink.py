@@ -389,6 +389,36 @@ def planned(options, writer, monkeypatch):
     return planned
 
 
+@pytest.fixture
+def no_micro_batch(options, request):
+    """A checkpoint as it is when a query that runs in no micro-batches plans its write."""
+    for file in (Path(options.checkpoint_location) / "offsets").iterdir():
+        if request.param == "none ever was":
+            file.unlink()
+    if request.param == "the last one is done":
+        commits = Path(options.checkpoint_location) / "commits"
+        commits.mkdir()
+        for number in range(2):
+            (commits / str(number)).write_text("v1\n{}")
+
+
+@pytest.mark.parametrize("no_micro_batch", ["none ever was", "the last one is done"], indirect=True)
+def test_a_query_that_runs_in_no_micro_batches_is_refused_when_its_write_is_planned(no_micro_batch, planned, kafka):
+    """Spark ignores what a commit raises there, so the query would stay alive and write nothing."""
+    with pytest.raises(ConfigurationError, match="option 'trigger'.*in micro-batches.*Nothing was committed"):
+        planned()
+    assert kafka.requests == []
+
+
+def test_the_same_process_notices_that_the_query_was_started_again_without_micro_batches(options, planned):
+    planned()
+    commits = Path(options.checkpoint_location) / "commits"
+    commits.mkdir()
+    (commits / "1").write_text("v1\n{}")
+    with pytest.raises(ConfigurationError, match="option 'trigger'"):
+        planned()
+
+
 def task_of(made, batch):
     TaskContext._getOrCreate()._localProperties = {
         "streaming.sql.batchId": str(batch),
