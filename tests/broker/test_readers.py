@@ -10,17 +10,23 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from spark_kafka_eos.model import IsolationLevel
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.ports import free_ports
+from spark_kafka_eos.testing.read_offsets import group_offsets
+from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.kafka_tools import admin_tool, command, tool
 from tests.pages import ROOT
+from tests.platforms import CONNECT, MIRROR_MAKER, of_flink, of_kafka, properties, running
 from tests.producing import transact
+from tests.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -166,6 +172,138 @@ def test_a_client_delivers_aborted_records_although_it_is_set_to_read_committed_
     assert found["commit"] == COMMITTED, found
     assert found["abort"] > 0, found
     print(found)  # what is in the table besides: markers as messages
+
+
+COMMITTED_ALONE = {"commit": COMMITTED}
+EVERYTHING = {"commit": COMMITTED, "abort": RECORDS * ENDS.count("abort"), "open": RECORDS}
+
+
+def delivered(log: Path, expected: Mapping[str, int], bootstrap: str, topic: str, group: str) -> Counter[str]:
+    """What a running program delivers, once that is what is expected or it has read beyond: as far as the group's
+    offset, to where the last record is that it may see.
+    """
+    level: IsolationLevel = "read_committed" if expected == COMMITTED_ALONE else "read_uncommitted"
+    *_, last = read_topic(bootstrap, topic, level)
+    offset = last.offset() or 0
+    until(lambda: group_offsets(bootstrap, group, topic).get(0, 0) > offset, seconds=180)
+    return kinds(log.read_text())
+
+
+@pytest.mark.parametrize(
+    ("of_worker", "of_connector", "expected"),
+    [
+        pytest.param({"consumer.isolation.level": "read_committed"}, {}, COMMITTED_ALONE, id="worker"),
+        pytest.param({}, {"consumer.override.isolation.level": "read_committed"}, COMMITTED_ALONE, id="connector"),
+        pytest.param({}, {}, EVERYTHING, id="default"),
+    ],
+)
+def test_a_sink_connector_delivers_committed_records_only_once_its_consumer_is_set_to_read_them(
+    filled: tuple[str, str],
+    tmp_path: Path,
+    of_worker: dict[str, str],
+    of_connector: dict[str, str],
+    expected: Mapping[str, int],
+) -> None:
+    bootstrap, topic = filled
+    (port,) = free_ports(1)
+    name, copy = f"copy-{port}", tmp_path / "copy"
+    copy.touch()
+    worker = properties(
+        tmp_path / "worker.properties",
+        {
+            "bootstrap.servers": bootstrap,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "offset.storage.file.filename": tmp_path / "offsets",
+            "offset.flush.interval.ms": 1_000,
+            "listeners": f"http://127.0.0.1:{port}",
+        },
+        of_worker,
+    )
+    connector = properties(
+        tmp_path / "connector.properties",
+        {
+            "name": name,
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+            "topics": topic,
+            "file": copy,
+        },
+        of_connector,
+    )
+    with running(of_kafka(), CONNECT, worker, connector, log=tmp_path / "connect.log"):
+        assert delivered(copy, expected, bootstrap, topic, f"connect-{name}") == expected
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "expected"), [("exactly_once_v2", COMMITTED_ALONE), ("at_least_once", EVERYTHING)]
+)
+def test_kafka_streams_delivers_committed_records_only_with_its_own_exactly_once(
+    filled: tuple[str, str], tmp_path: Path, guarantee: str, expected: Mapping[str, int]
+) -> None:
+    bootstrap, topic = filled
+    group, log = f"streams-{guarantee}", tmp_path / "streams.log"
+    arguments = [bootstrap, topic, group, guarantee, str(tmp_path / "state")]
+    with running(of_kafka(), SOURCES / "Streams.java", *arguments, log=log):
+        assert delivered(log, expected, bootstrap, topic, group) >= Counter(expected)
+    found = kinds(log.read_text())
+    assert {kind: found[kind] for kind in EVERYTHING if found[kind]} == expected  # the rest is what Streams logs
+
+
+@pytest.mark.parametrize(("level", "expected"), [("read_committed", COMMITTED_ALONE), ("read_uncommitted", EVERYTHING)])
+def test_flink_delivers_committed_records_only_once_its_source_is_set_to_read_them(
+    filled: tuple[str, str], tmp_path: Path, level: str, expected: Mapping[str, int]
+) -> None:
+    bootstrap, topic = filled
+    group, log = f"flink-{level}", tmp_path / "flink.log"
+    with running(of_flink(), SOURCES / "Flink.java", bootstrap, topic, group, level, log=log):
+        delivered(log, expected, bootstrap, topic, group)
+    found = kinds(log.read_text())
+    assert {kind: found[kind] for kind in EVERYTHING if found[kind]} == expected  # the rest is what Flink logs
+
+
+@pytest.mark.parametrize(
+    ("source", "setting", "expected"),
+    [
+        ("A", ["A.consumer.isolation.level"], COMMITTED_ALONE),
+        ("C", ["C->B.consumer.isolation.level"], COMMITTED_ALONE),
+        ("D", ["isolation.level"], EVERYTHING),
+        ("E", [], EVERYTHING),
+    ],
+)
+def test_mirror_maker_copies_committed_records_only_once_the_source_clusters_consumer_is_set_to_read_them(
+    filled: tuple[str, str],
+    elsewhere: EmbeddedKafka,
+    tmp_path: Path,
+    source: str,
+    setting: list[str],
+    expected: Mapping[str, int],
+) -> None:
+    """The source cluster's alias is in the copy's name: each has its own."""
+    bootstrap, topic = filled
+    copy = f"{source}.{topic}"
+    internal = ("config.storage", "offset.storage", "status.storage", "checkpoints.topic", "heartbeats.topic")
+    file = properties(
+        tmp_path / "mm2.properties",
+        {
+            "clusters": f"{source}, B",
+            f"{source}.bootstrap.servers": bootstrap,
+            "B.bootstrap.servers": elsewhere.bootstrap,
+            f"{source}->B.enabled": "true",
+            f"{source}->B.topics": topic,
+            "replication.factor": 1,
+            "offset-syncs.topic.replication.factor": 1,
+        },
+        {f"{name}.replication.factor": 1 for name in internal},
+        dict.fromkeys(setting, "read_committed"),
+    )
+
+    def copied() -> Counter[str]:
+        messages = read_topic(elsewhere.bootstrap, copy, "read_uncommitted")
+        return kinds("\n".join((message.value() or b"").decode() for message in messages))
+
+    with running(of_kafka(), MIRROR_MAKER, file, log=tmp_path / "mirror-maker.log"):
+        until(lambda: copy in elsewhere.topics() and copied() >= Counter(expected), seconds=180)
+    assert copied() == expected
 
 
 def test_a_share_group_delivers_committed_records_only_once_its_isolation_level_is_set(

@@ -392,7 +392,9 @@ if HAS_REAL_TIME:
         start, _ = copy
         spark.conf.set(NOT_LISTED, listed)
         try:
-            with pytest.raises((IllegalArgumentException, StreamingQueryException), match="REAL_TIME|async progress"):
+            with pytest.raises(
+                (IllegalArgumentException, StreamingQueryException), match="REAL_TIME|async progress|Update mode"
+            ):
                 start(source, way, REAL_TIME).awaitTermination(120)
         finally:
             spark.conf.unset(NOT_LISTED)
