@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from spark_kafka_eos.cli.main import COMMANDS
+from spark_kafka_eos.tools.cli.main import COMMANDS
 
 PROGRAM = Path(sys.executable).with_name("kafka-eos")
 NOWHERE = ["--bootstrap-servers", "localhost:1"]

@@ -11,7 +11,7 @@ from lab.commands.bench import bench
 from lab.commands.chaos import chaos
 from lab.commands.mutants import mutants
 from lab.commands.spec import spec
-from spark_kafka_eos.cli.errors import Commands, run
+from spark_kafka_eos.tools.cli.errors import Commands, run
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
+from spark_kafka_eos.kafka.protocol.connection import Connection
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.connection import Connection
 
 
 class Replies(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-from spark_kafka_eos.protocol.versions import RANGES, TV1_NEWEST
+from spark_kafka_eos.kafka.protocol.versions import RANGES, TV1_NEWEST
 from spark_kafka_eos.testing.proxy_frames import message_class
 
 _warm: list[str] = []

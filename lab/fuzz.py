@@ -20,16 +20,17 @@ import pyarrow as pa
 
 from lab.fuzzed_broker import APIS, answer, converse, fetched, read_rows
 from spark_kafka_eos.errors import CorruptRecordBatch
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata
+from spark_kafka_eos.kafka.protocol.connection import LARGEST_RESPONSE
+from spark_kafka_eos.kafka.wire.batch_header import Compression
+from spark_kafka_eos.kafka.wire.compression import compress, decompress
+from spark_kafka_eos.kafka.wire.control import aborts
+from spark_kafka_eos.kafka.wire.decode import control_marker, decode, decode_in_parts
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.header_table import header_table
+from spark_kafka_eos.kafka.wire.headers import HEADERS
+from spark_kafka_eos.kafka.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
 from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed, decode_record, encode_record
-from spark_kafka_eos.model import Compression, OffsetAndMetadata
-from spark_kafka_eos.protocol.connection import LARGEST_RESPONSE
-from spark_kafka_eos.wire.compression import compress, decompress
-from spark_kafka_eos.wire.control import aborts
-from spark_kafka_eos.wire.decode import control_marker, decode, decode_in_parts
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.header_table import header_table
-from spark_kafka_eos.wire.headers import HEADERS
-from spark_kafka_eos.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
 
 LIMIT = 1 << 20  # of decompressed bytes
 

@@ -15,25 +15,26 @@ import pyarrow as pa
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 from lab.false_connection import FalseConnection
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol import describe, offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.connection import Connection
+from spark_kafka_eos.kafka.protocol.epochs import log_ends
+from spark_kafka_eos.kafka.protocol.facts import ProducerState
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.markers import write_marker
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.versions import RANGES
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.ledger.create import create_ledger
-from spark_kafka_eos.model import OffsetAndMetadata, OffsetRange, ProducerIdentity, TopicPartition
-from spark_kafka_eos.operators.open_transactions import oldest_open
 from spark_kafka_eos.options import ClientOptions, Secret, Security, SourceOptions
-from spark_kafka_eos.protocol import describe, offsets
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
-from spark_kafka_eos.protocol.epochs import log_ends
-from spark_kafka_eos.protocol.facts import ProducerState
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.markers import write_marker
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.protocol.versions import RANGES
 from spark_kafka_eos.reading.records import read
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 
 _TOPIC_ID = uuid.UUID(int=7)
 _AT = TopicPartition("orders", 0)

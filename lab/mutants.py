@@ -21,20 +21,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOT_PACKAGE = ROOT / "spark_kafka_eos"
+CLIENT = ("auth", "fetching", "producing", "protocol", "wire")
 PACKAGES = (
-    *(
-        "appending",
-        "auth",
-        "dead_letters",
-        "fetching",
-        "ledger",
-        "observe",
-        "operators",
-        "options",
-        "participants",
-        "preflight",
-    ),
-    *("protocol", "reading", "registry", "replay", "spark", "transaction", "wire"),
+    *("appending", "dead_letters", *(f"kafka/{name}" for name in CLIENT), "ledger", "observe", "options"),
+    *("participants", "preflight", "reading", "registry", "spark", "startup", "transaction"),
+    *("tools/listener", "tools/operators", "tools/replay"),
 )
 
 # Of cosmic-ray's, what people get wrong. Deleted decorators or operators of other types mostly fail at the import.
@@ -58,7 +49,7 @@ class Mutant:
 
     @property
     def package(self) -> str:
-        return self.module.partition("/")[0]
+        return self.module.rpartition("/")[0]
 
     def code(self) -> str:
         """The module with this change."""

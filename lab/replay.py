@@ -21,15 +21,16 @@ from confluent_kafka import Producer
 
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.operators.open_transactions import oldest_open
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.encode import encode
 
 _GIVE_UP_MS = 1_000  # the client's wait for a response, before it sends the request again
 _SECONDS = 30.0

@@ -3,17 +3,16 @@
 A micro-batch's output records, source offsets and ledger entry are committed in ONE Kafka transaction under a stable
 transactional.id, appended to by many processes at once. After any crash the batch is wholly there or wholly not.
 
-File map, a package for each concept; imports point down only (`lint-imports` checks it):
+File map; imports point down only (`lint-imports` checks it). Four packages could stand alone:
 
-    cli/        the command line `kafka-eos`
-    demo/       `kafka-eos demo`, its job and its data
-    testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill
-    doctor/     what a machine, its Spark and its Python workers lack
+    tools/      what operators run: the command line, doctor, replay, the checker, listeners
+    testing/    the test kit: embedded brokers, a proxy that makes faults, drivers to kill; `kafka-eos demo`
     registry/   values whose schemas are in a schema registry, as columns of Spark
-    replay/     sends dead letters back
-    verify/     the checker: was an output written exactly once?
-    spark/      PySpark: data source, sink, TransactionalWriter, ProgressListener
-    operators/  what operators ask of a cluster, its queries and open transactions, and what they end there
+    kafka/      the client: auth, wire, protocol, fetching, producing; it imports nothing of the others
+
+The others are the connector's, one for each concept:
+
+    spark/      PySpark: data source, sink, TransactionalWriter
     preflight/  checks before the first batch
     reading/    from a source's positions to Arrow batches
     transaction/    begins, commits or aborts the shared transaction of a micro-batch
@@ -21,14 +20,12 @@ File map, a package for each concept; imports point down only (`lint-imports` ch
     ledger/     which batch was committed last under a transactional.id, and what follows from that
     observe/    what a query reports of itself: logs, metrics, traces
     appending/  from rows to record batches in Kafka's logs: blocks, staging, append, barrier
-    fetching/   from ranges of offsets to visible record batches
     dead_letters/   why a record is one, and what it says of itself
-    protocol/   connections, coordinators, retries, error codes, what brokers answer
-    wire/       pure bytes <-> Arrow columns: record batches v2 and older, compression
     options/    from what a user writes to checked values
-    auth/       TLS and SASL: from properties to the exchange
-    model.py    values that driver, executors and brokers exchange
-    errors.py failpoints.py lazy.py logs.py words.py   what all packages share
+    micro_batch.py source_offset.py     values that driver and executors exchange, and that the checkpoint keeps
+    startup/    what makes Spark's Python processes start sooner
+    errors.py failpoints.py lazy.py     what all of them share
+    moved.py    where modules of earlier releases are
     ../lab/     from a checkout only: benchmarks, simulation, soak, fuzzing; nothing that ships imports it
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
     ../kafka_eos_python/    the command `kafka-eos-python`, which starts Spark's Python processes
@@ -92,6 +89,7 @@ from spark_kafka_eos.errors import (
     must_not_restart,
 )
 from spark_kafka_eos.lazy import lazy
+from spark_kafka_eos.moved import say_where_modules_went
 
 if TYPE_CHECKING:
     from spark_kafka_eos.appending.report import CommitReport
@@ -106,12 +104,12 @@ if TYPE_CHECKING:
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.dead_letters import aside, split
     from spark_kafka_eos.spark.delta import DeltaParticipant
-    from spark_kafka_eos.spark.follow import follow
     from spark_kafka_eos.spark.iceberg import IcebergParticipant
-    from spark_kafka_eos.spark.lineage import LineageListener
-    from spark_kafka_eos.spark.progress import ProgressListener
     from spark_kafka_eos.spark.stopping import stop_on_sigterm
     from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
+    from spark_kafka_eos.tools.listener.follow import follow
+    from spark_kafka_eos.tools.listener.lineage import LineageListener
+    from spark_kafka_eos.tools.listener.progress import ProgressListener
 
 __version__ = "0.3.0.dev0"
 
@@ -182,9 +180,9 @@ __getattr__ = lazy(
         "Held": "spark_kafka_eos.participants.participant",
         "IcebergParticipant": "spark_kafka_eos.spark.iceberg",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
-        "LineageListener": "spark_kafka_eos.spark.lineage",
+        "LineageListener": "spark_kafka_eos.tools.listener.lineage",
         "Participant": "spark_kafka_eos.participants.participant",
-        "ProgressListener": "spark_kafka_eos.spark.progress",
+        "ProgressListener": "spark_kafka_eos.tools.listener.progress",
         "SqlTable": "spark_kafka_eos.participants.sql",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
         "arrow_stream": "spark_kafka_eos.spark.arrow_stream",
@@ -192,7 +190,7 @@ __getattr__ = lazy(
         "cluster_id": "spark_kafka_eos.ledger.progress",
         "confluent_decoder": "spark_kafka_eos.registry.arrow",
         "confluent_encoder": "spark_kafka_eos.registry.arrow",
-        "follow": "spark_kafka_eos.spark.follow",
+        "follow": "spark_kafka_eos.tools.listener.follow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.observe.lag",
@@ -201,3 +199,5 @@ __getattr__ = lazy(
         "to_confluent": "spark_kafka_eos.registry.columns",
     },
 )
+
+say_where_modules_went()

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from spark_kafka_eos.appending.append import topic_ids
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.report import AppendedTopic, appended_topics
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.records import LedgerRecord
-from spark_kafka_eos.model import Offsets, SourceRange, TopicPartition
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.micro_batch import SourceRange
 
 BY_DRIVER, BY_EXECUTORS = Choice(mode="driver"), Choice(mode="executors")
 

@@ -10,15 +10,17 @@ import pyarrow as pa
 
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended, CommitReport
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.participants.participant import Conflict, Held
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER, appended_to, reads
 from tests.model_kafka import CLIENT, KafkaModel
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import pyarrow as pa
 from google.protobuf import descriptor_pb2
 
-from spark_kafka_eos.auth import authentication, oauth
-from spark_kafka_eos.auth.authentication import sasl_exchange
 from spark_kafka_eos.dead_letters import causes
 from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of
 from spark_kafka_eos.errors import AuthenticationFailed
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.auth import authentication, oauth
+from spark_kafka_eos.kafka.auth.authentication import sasl_exchange
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe import metrics
 from spark_kafka_eos.observe.metrics import by_topic
 from spark_kafka_eos.options import Secret, Security

@@ -21,15 +21,17 @@ from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.appending.report import Appended, CommitReport, appended_topics
 from spark_kafka_eos.errors import TransactionAborted
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, OffsetRange, ProducerIdentity, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SourceOptions, sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.tools.verify.history import HistoryEntry
+from spark_kafka_eos.tools.verify.provenance_bytes import pack
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.verify.history import HistoryEntry
-from spark_kafka_eos.verify.provenance_bytes import pack
 from tests.batches import BY_EXECUTORS, reads
 
 SLOTS = 2  # append tasks, one for each output partition

@@ -24,7 +24,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from spark_kafka_eos.model import IsolationLevel as Level
+from spark_kafka_eos.kafka.partitions import IsolationLevel as Level
 from tests.reading import Row
 
 # Brokers that compact, and delete what retention lets go, while topics are filled.

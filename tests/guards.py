@@ -9,33 +9,33 @@ from collections.abc import Mapping
 
 from tests.mutants import Mutant
 
-_AUTH = "tests/unit/auth"
+_AUTH = "tests/unit/kafka/auth"
 _OAUTH = f"{_AUTH}/test_oauth.py"
 
 GUARDS: Mapping[str, tuple[Mutant, str]] = {
     "A token server's redirect is not followed": (
-        Mutant("auth.oauth", "build_opener(_NoRedirect, ", "build_opener("),
+        Mutant("kafka.auth.oauth", "build_opener(_NoRedirect, ", "build_opener("),
         f"{_OAUTH}::test_a_redirect_is_not_followed_with_the_secret",
     ),
     "Of a token server's answer, only so much is read": (
-        Mutant("auth.oauth", "response.read(_LARGEST_ANSWER)", "response.read()"),
+        Mutant("kafka.auth.oauth", "response.read(_LARGEST_ANSWER)", "response.read()"),
         f"{_OAUTH}::test_an_answer_without_an_end_takes_no_memory",
     ),
     "Of its refusal, too": (
-        Mutant("auth.oauth", "error.read(_LARGEST_ANSWER)", "error.read()"),
+        Mutant("kafka.auth.oauth", "error.read(_LARGEST_ANSWER)", "error.read()"),
         f"{_OAUTH}::test_an_answer_without_an_end_takes_no_memory",
     ),
     "Kerberos logs librdkafka in": (
-        Mutant("auth.security", "(self.token_source, self.kerberos):", "(self.token_source,):"),
+        Mutant("kafka.auth.security", "(self.token_source, self.kerberos):", "(self.token_source,):"),
         f"{_AUTH}/test_kerberos.py::test_a_keytab_comes_from_jaas_or_from_librdkafkas_names",
     ),
     "SCRAM-SHA-512 has a floor of iterations": (
-        Mutant("auth.authentication", 'name.startswith("SCRAM") and not', 'name == "SCRAM-SHA-256" and not'),
+        Mutant("kafka.auth.authentication", 'name.startswith("SCRAM") and not', 'name == "SCRAM-SHA-256" and not'),
         f"{_AUTH}/test_authentication.py::test_a_broker_that_demands_few_or_very_many_iterations_gets_no_proof",
     ),
     "A connection is replaced before its session ends": (
-        Mutant("protocol.connection", "_SESSION_SHARE = 0.85", "_SESSION_SHARE = 1.5"),
-        "tests/unit/protocol/test_connection.py::test_a_session_is_used_for_less_than_its_lifetime",
+        Mutant("kafka.protocol.connection", "_SESSION_SHARE = 0.85", "_SESSION_SHARE = 1.5"),
+        "tests/unit/kafka/protocol/test_connection.py::test_a_session_is_used_for_less_than_its_lifetime",
     ),
     "A staging file that exists is not written": (
         Mutant("appending.files", " | os.O_EXCL", ""),

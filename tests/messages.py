@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 import zlib
 
-from spark_kafka_eos.model import Compression
-from spark_kafka_eos.wire.compression import compress
+from spark_kafka_eos.kafka.wire.batch_header import Compression
+from spark_kafka_eos.kafka.wire.compression import compress
 
 T0 = 1_450_000_000_000
 BY_BROKER = 0x08  # attribute: LogAppendTime

@@ -18,10 +18,10 @@ from lab.simulation.network import KINDS, Network
 from lab.simulation.refusals import refusal
 from lab.simulation.transactions import Later
 from lab.simulation.world import Process, World
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.record_batch import scan
 
 CLIENT = ClientOptions(bootstrap_servers=(("node-0", 9092),))
 

@@ -30,30 +30,30 @@ class Mutant(NamedTuple):
         return source.replace(self.old, self.new)
 
 
-_CODES = "protocol.error_codes"
-_COORDINATOR = "protocol.transactions"
+_CODES = "kafka.protocol.error_codes"
+_COORDINATOR = "kafka.protocol.transactions"
 
 MUTANTS: Mapping[str, Mutant] = {
     # -- idempotent producers
     "Each producer gets its own producer id": Mutant(
-        "appending.producer_ids", "held = _of(cluster).pop()", "held = _of(cluster)[-1]"
+        "kafka.producing.producer_ids", "held = _of(cluster).pop()", "held = _of(cluster)[-1]"
     ),
-    "Sequence numbers start at 0": Mutant("appending.sequences", "_MASK = 0x7FFF_FFFF", "_MASK = 0xFFFF_FFFF"),
+    "Sequence numbers start at 0": Mutant("kafka.producing.sequences", "_MASK = 0x7FFF_FFFF", "_MASK = 0xFFFF_FFFF"),
     "A duplicate counts as a success": Mutant(
-        "appending.send_plan",
+        "kafka.producing.send_plan",
         "(answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.sent > 1)",
         "(answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER)",
     ),
     "A gap in the sequence is fatal": Mutant(
-        "appending.send_plan",
+        "kafka.producing.send_plan",
         "== ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.is_behind_another(batch)",
         "== ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     "Retries neither lose, repeat nor reorder": Mutant(
-        "appending.send_plan", "if self.plain or not self.known:", "if self.plain:"
+        "kafka.producing.send_plan", "if self.plain or not self.known:", "if self.plain:"
     ),
     "A leader remembers five batches": Mutant(
-        "appending.send_plan",
+        "kafka.producing.send_plan",
         "return self.waiting[0].number < oldest.number + max_in_flight",
         "return oldest.number >= 0 and len(self.in_flight) < max_in_flight",
     ),
@@ -71,7 +71,7 @@ MUTANTS: Mapping[str, Mutant] = {
     # -- transactions
     "All partitions of a transaction become visible": Mutant(_COORDINATOR, "committed=commit,", "committed=True,"),
     "Consumed offsets are committed with the transaction": Mutant(
-        "protocol.groups",
+        "kafka.protocol.groups",
         'newest = transactional("TxnOffsetCommit", transaction_version)\n',
         'newest = transactional("TxnOffsetCommit", transaction_version)\n        return self.commit_offsets(offsets)\n',
     ),
@@ -109,7 +109,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     # -- requests
     "1. Any broker names the coordinator": Mutant(
-        "protocol.cluster", "if react is Reaction.FIND_COORDINATOR:", "if react is Reaction.NONE:"
+        "kafka.protocol.cluster", "if react is Reaction.FIND_COORDINATOR:", "if react is Reaction.NONE:"
     ),
     "2. InitProducerId goes to the coordinator": Mutant(
         _COORDINATOR, "producer_id=held.producer_id if held else -1,", "producer_id=-1,"
@@ -121,7 +121,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "4.1 AddPartitionsToTxn": Mutant(_COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if True:"),
     "4.2 Produce names the transactional id": Mutant(
-        "wire.record_batch",
+        "kafka.wire.record_batch",
         "attributes = attributes | TRANSACTIONAL if transactional",
         "attributes = attributes if transactional",
     ),
@@ -129,7 +129,7 @@ MUTANTS: Mapping[str, Mutant] = {
         _COORDINATOR, "if self.transaction_version >= 2:\n            return", "if True:\n            return"
     ),
     "4.4 TxnOffsetCommit": Mutant(
-        "protocol.groups",
+        "kafka.protocol.groups",
         'call_coordinator("group", self.group_id, request, errors, newest=newest)',
         'call_coordinator("transaction", identity.transactional_id, request, errors, newest=newest)',
     ),
@@ -147,41 +147,43 @@ MUTANTS: Mapping[str, Mutant] = {
         "options.source", '"read_uncommitted"] = "read_committed"', '"read_uncommitted"] = "read_uncommitted"'
     ),
     "`read_committed` ends at the last stable offset": Mutant(
-        "protocol.offsets",
+        "kafka.protocol.offsets",
         "_bounds(cluster, partitions, _LATEST, isolation_level)",
         '_bounds(cluster, partitions, _LATEST, "read_uncommitted")',
     ),
     "Aborted records are left out": Mutant(
-        "fetching.visibility", "np.append(markers + 1, len(rows))", "np.append(markers + 1, 0)"
+        "kafka.fetching.visibility", "np.append(markers + 1, len(rows))", "np.append(markers + 1, 0)"
     ),
     "Records outside of transactions are visible": Mutant(
-        "fetching.visibility",
+        "kafka.fetching.visibility",
         'np.flatnonzero(headers["attributes"] & (TRANSACTIONAL | CONTROL))',
         "np.arange(len(headers))",
     ),
     "Control messages reach no application": Mutant(
-        "fetching.visibility", "shown: NDArray[np.bool_] = ~control", "shown: NDArray[np.bool_] = np.ones_like(control)"
+        "kafka.fetching.visibility",
+        "shown: NDArray[np.bool_] = ~control",
+        "shown: NDArray[np.bool_] = np.ones_like(control)",
     ),
     # -- message format
     "Every field of header and records has its place": Mutant(
-        "wire.encode",
+        "kafka.wire.encode",
         "key_length, value_length = lengths(keys), lengths(values)",
         "key_length, value_length = np.maximum(lengths(keys), 0), lengths(values)",
     ),
-    "The CRC is CRC-32C, from the attributes on": Mutant("wire.record_batch", "CRC_START = 21", "CRC_START = 16"),
-    "Only whole record batches are compressed": Mutant("wire.encode", "codec | attributes,", "attributes,"),
+    "The CRC is CRC-32C, from the attributes on": Mutant("kafka.wire.record_batch", "CRC_START = 21", "CRC_START = 16"),
+    "Only whole record batches are compressed": Mutant("kafka.wire.encode", "codec | attributes,", "attributes,"),
     "The type of the timestamps": Mutant(
-        "wire.decode", "common = by_broker & (attributes & OWN_TIMESTAMPS == 0)", "common = by_broker & False"
+        "kafka.wire.decode", "common = by_broker & (attributes & OWN_TIMESTAMPS == 0)", "common = by_broker & False"
     ),
     "A record batch can be read in pieces": Mutant(
-        "wire.decode", "left, position = left - most, behind", "left = left - most"
+        "kafka.wire.decode", "left, position = left - most, behind", "left = left - most"
     ),
     "The maximum message size limits": Mutant(
-        "protocol.describe", "None if isinstance(each, Unread) else int(each[name])", "None"
+        "kafka.protocol.describe", "None if isinstance(each, Unread) else int(each[name])", "None"
     ),
     # -- upgrades and operation
     "Topics are upgraded while older formats": Mutant(
-        "wire.legacy", "out += data[some.at[0] : some.end[-1]].data\n", "pass\n"
+        "kafka.wire.legacy", "out += data[some.at[0] : some.end[-1]].data\n", "pass\n"
     ),
     "Clients use transactions only after": Mutant(
         "preflight.message_formats",
@@ -192,10 +194,10 @@ MUTANTS: Mapping[str, Mutant] = {
         _CODES, '"TxnOffsetCommit", ErrorCode.UNSUPPORTED_FOR_', '"OffsetCommit", ErrorCode.UNSUPPORTED_FOR_'
     ),
     "Old clients go on reading": Mutant(
-        "wire.legacy", 'timestamp[own["magic"] == 0] = _NO_TIMESTAMP', 'timestamp[own["magic"] == 0] = 0'
+        "kafka.wire.legacy", 'timestamp[own["magic"] == 0] = _NO_TIMESTAMP', 'timestamp[own["magic"] == 0] = 0'
     ),
     "Metrics: live producer ids": Mutant(
-        "operators.survey", "open_transactions=len(open_in(remembered))", "open_transactions=len(remembered)"
+        "tools.operators.survey", "open_transactions=len(open_in(remembered))", "open_transactions=len(remembered)"
     ),
     "The guarantees hold when producers": Mutant(
         "transaction.commit",
@@ -207,20 +209,20 @@ MUTANTS: Mapping[str, Mutant] = {
         _CODES, "_PRODUCER_ID: Reaction.ABORT,", "_PRODUCER_ID: Reaction.FENCED,"
     ),
     "KIP-360: without a transactional id": Mutant(
-        "appending.sequences", "replace(identity, epoch=identity.epoch + 1)", "identity"
+        "kafka.producing.sequences", "replace(identity, epoch=identity.epoch + 1)", "identity"
     ),
     "KIP-360: after the last epoch": Mutant(
-        "appending.producer_ids",
+        "kafka.producing.producer_ids",
         "return next_epoch(held) or idempotent_identity(cluster)",
         "return next_epoch(held) or held",
     ),
     "KIP-447: offsets that an open transaction": Mutant(
-        "protocol.groups", "topics=topics, require_stable=require_stable", "topics=topics, require_stable=False"
+        "kafka.protocol.groups", "topics=topics, require_stable=require_stable", "topics=topics, require_stable=False"
     ),
     "Each transaction has its own epoch": Mutant(
         _COORDINATOR, "if response.error_code or self.transaction_version < 2:", "if True:"
     ),
-    "Versions of requests tell": Mutant("protocol.versions", '"EndTxn": 4}', '"EndTxn": 5}'),
+    "Versions of requests tell": Mutant("kafka.protocol.versions", '"EndTxn": 4}', '"EndTxn": 5}'),
     "In a transaction of the new protocol": Mutant(
         _COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if not by_topic:"
     ),
@@ -245,24 +247,24 @@ MUTANTS: Mapping[str, Mutant] = {
         _CODES, "_TRANSACTIONS: Reaction.RETRY_SOON", "_TRANSACTIONS: Reaction.FATAL"
     ),
     "In a compressed message of format 1": Mutant(
-        "wire.legacy",
+        "kafka.wire.legacy",
         "np.where(wraps & (magic == 1), outer_offset - offset[last], 0)",
         "np.where(wraps & (magic == 1), 0, 0)",
     ),
     "In one of format 0": Mutant(
-        "wire.legacy",
+        "kafka.wire.legacy",
         "np.where(wraps & (magic == 1), outer_offset - offset[last], 0)",
         "np.where(wraps, outer_offset - np.diff(last, prepend=-1) + 1, 0)",
     ),
     "Compaction leaves holes": Mutant(
-        "wire.legacy", "outer_offset - offset[last], 0)", "outer_offset - np.diff(last, prepend=-1) + 1, 0)"
+        "kafka.wire.legacy", "outer_offset - offset[last], 0)", "outer_offset - np.diff(last, prepend=-1) + 1, 0)"
     ),
     "A wrapper's LogAppendTime": Mutant(
-        "wire.legacy",
+        "kafka.wire.legacy",
         """np.where(by_broker[entry], entries.field["timestamp"][entry], own["timestamp"])""",
         """own["timestamp"]""",
     ),
     "The broker sets one base offset": Mutant(
-        "wire.decode", """offset += per_record(batches["base_offset"])""", """offset += 0"""
+        "kafka.wire.decode", """offset += per_record(batches["base_offset"])""", """offset += 0"""
     ),
 }

@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 PACKAGE = "spark_kafka_eos"
+_PARTITIONS, _MICRO_BATCH = ("kafka.partitions", "model"), ("micro_batch", "model")
 
 Step = Mapping[str, Any]
 Outcome = dict[str, Any]
@@ -45,8 +46,8 @@ def _name(module: str, name: str) -> Any:
 
 
 def _is_there(module: str) -> bool:
-    package = module.partition(".")[0]
-    return find_spec(f"{PACKAGE}.{package}") is not None and find_spec(f"{PACKAGE}.{module}") is not None
+    parts = module.split(".")
+    return all(find_spec(".".join([PACKAGE, *parts[:count]])) is not None for count in range(1, len(parts) + 1))
 
 
 def _first(name: str, *modules: str) -> Any:
@@ -63,18 +64,18 @@ def _decide(name: str) -> Any:
 
 
 def _batch(step: Step) -> Outcome:
-    tp = _name("model", "TopicPartition")(step["source"], 0)
+    tp = _first("TopicPartition", *_PARTITIONS)(step["source"], 0)
     start, end = ({tp: offset} for offset in step["range"])
     digest = f"{step['source']} {step['range']}"
     # 0.1 only knows the sources of a batch together.
-    sources = {} if _is_0_1() else {"sources": (_name("model", "SourceRange")(start=start, end=end),)}
+    sources = {} if _is_0_1() else {"sources": (_first("SourceRange", *_MICRO_BATCH)(start=start, end=end),)}
     batch = _micro_batch(query_id=step["query"], batch_id=step["batch"], digest=digest, start=start, end=end, **sources)
     return _commit(step, batch, _decide("decide_micro_batch"))
 
 
 def _micro_batch(**given: Any) -> Any:
     """Of these fields, those that this release has: later ones derive a batch's start and end from its sources."""
-    kind = _name("model", "MicroBatch")
+    kind = _first("MicroBatch", *_MICRO_BATCH)
     known = {field.name for field in fields(kind)}
     return kind(**{name: value for name, value in given.items() if name in known})
 
@@ -89,7 +90,7 @@ def _write(step: Step) -> Outcome:
 def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
     options = _name("options", "sink_options")(step["options"])
     encode, append = (
-        _name("wire.encode", "encode"),
+        _first("encode", "kafka.wire.encode", "wire.encode"),
         _first("append", "appending.append", "writing.append", "eos.appending"),
     )
     appended = _first("Appended", "eos.settle", "appending.report", "writing.report")
@@ -99,7 +100,7 @@ def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
     def write(identity: Any) -> Any:
         blocks = [
             (
-                _name("model", "TopicPartition")(topic, 0),
+                _first("TopicPartition", *_PARTITIONS)(topic, 0),
                 len(values),
                 encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), int(time.time() * 1e3)),
             )
@@ -108,7 +109,7 @@ def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
         append(cluster, identity, blocks)
         return appended(partitions=len(blocks), records=len(blocks) * len(values), bytes=0)
 
-    with _first("Cluster", "protocol.cluster", "broker.cluster")(options.client) as cluster:
+    with _first("Cluster", "kafka.protocol.cluster", "protocol.cluster", "broker.cluster")(options.client) as cluster:
         transaction = _first("SharedTransaction", "transaction.shared", "writing.transaction", "eos.distributed")(
             options, cluster, decide(options)
         )
@@ -130,9 +131,9 @@ def _starts(step: Step) -> Outcome:
 
 
 def _replay(step: Step) -> Outcome:
-    plan, run = (_first(name, "replay.send", "dead_letters.replay") for name in ("plan", "run"))
+    plan, run = (_first(name, "tools.replay.send", "replay.send", "dead_letters.replay") for name in ("plan", "run"))
     client = _name("options", "sink_options")(step["options"] | {"kafka.transactional.id": step["id"]}).client
-    with _first("Cluster", "protocol.cluster", "broker.cluster")(client) as cluster:
+    with _first("Cluster", "kafka.protocol.cluster", "protocol.cluster", "broker.cluster")(client) as cluster:
         return {"sent": run(cluster, plan(cluster, step["topic"], step["options"], step["id"]))}
 
 

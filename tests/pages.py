@@ -10,7 +10,7 @@ or why they are not: `<!-- run by tests/… -->`, `<!-- not run: … -->`. Parts
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import re
 import textwrap
 from collections.abc import Callable
@@ -142,11 +142,7 @@ def compare(code: str) -> str:
 
 def named(name: str) -> object:
     """What a page names as `ledger.entry.serial`, without `spark_kafka_eos`."""
-    parts = name.split(".")
-    found = importlib.import_module(".".join(["spark_kafka_eos", *parts[:2]]))
-    for part in parts[2:]:
-        found = getattr(found, part)
-    return found
+    return pkgutil.resolve_name(f"spark_kafka_eos.{name}")
 
 
 class Requirement(NamedTuple):

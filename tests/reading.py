@@ -13,10 +13,10 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.offsets import latest
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.testing.topic_reader import read_topic

@@ -44,7 +44,9 @@ class Survivor(NamedTuple):
 
 ROOMS = {
     # Kerberos needs a KDC: the part `kerberos` of the slow tests.
-    "login": Room(("auth/[!g]*.py",), ("tests/unit/auth",), ("tests/unit/protocol/test_connection.py",), 6),
+    "login": Room(
+        ("kafka/auth/[!g]*.py",), ("tests/unit/kafka/auth",), ("tests/unit/kafka/protocol/test_connection.py",), 6
+    ),
     "options": Room(
         (
             "options/client.py",
@@ -57,19 +59,19 @@ ROOMS = {
             "options/values.py",
         ),
         ("tests/unit/options",),
-        ("tests/unit/preflight", "tests/unit/protocol/test_connection.py"),
+        ("tests/unit/preflight", "tests/unit/kafka/protocol/test_connection.py"),
         6,
     ),
     "connection": Room(
-        ("protocol/connection.py", "protocol/cluster.py", "protocol/frames.py", "protocol/responses.py"),
-        ("tests/unit/protocol",),
-        ("tests/unit/fetching",),
+        tuple(f"kafka/protocol/{name}.py" for name in ("connection", "cluster", "frames", "responses")),
+        ("tests/unit/kafka/protocol",),
+        ("tests/unit/kafka/fetching",),
         6,
     ),
     "staging": Room(
         ("appending/files.py", "appending/private_folders.py", "appending/staging*.py", "appending/temporary.py"),
         tuple(f"tests/unit/appending/test_{name}.py" for name in ("files", "staging", "staging_space", "temporary")),
-        ("tests/unit/doctor/test_folders.py", "tests/unit/observe"),
+        ("tests/unit/tools/doctor/test_folders.py", "tests/unit/observe"),
         3,
     ),
     "fence": Room(
@@ -89,12 +91,12 @@ ROOMS = {
         ("ledger/between.py", "ledger/create.py", "ledger/diagnosis.py", "ledger/entry.py", "ledger/keeper.py",
          "ledger/records.py", "ledger/signing.py", "ledger/topic.py"),
         ("tests/unit/ledger",),
-        ("tests/unit/transaction", "tests/unit/operators"),
+        ("tests/unit/transaction", "tests/unit/tools/operators"),
         10,
     ),
     "replay": Room(
-        ("replay/*.py", "dead_letters/*.py"),
-        ("tests/unit/replay", "tests/unit/dead_letters", "tests/unit/cli/test_dead_letters.py"),
+        ("tools/replay/*.py", "dead_letters/*.py"),
+        ("tests/unit/tools/replay", "tests/unit/dead_letters", "tests/unit/tools/cli/test_dead_letters.py"),
         ("tests/broker/test_dead_letters.py",),
         6,
     ),

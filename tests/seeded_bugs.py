@@ -15,12 +15,13 @@ from lab.real_runs import driver
 from lab.real_runs.driver import Job
 from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.kafka.producer import ProducerEpoch
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
-from spark_kafka_eos.model import MicroBatch, ProducerEpoch
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import HangingTransactions
 from spark_kafka_eos.transaction.shared import SharedTransaction

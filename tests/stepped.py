@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.groups import GroupCoordinator
 from tests import older_release
 from tests.producing import produce
 from tests.reading import read_committed

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pyte
 from ptyprocess import PtyProcess
 
-KAFKA_EOS = (sys.executable, "-c", "from spark_kafka_eos.cli.main import main; main()")
+KAFKA_EOS = (sys.executable, "-c", "from spark_kafka_eos.tools.cli.main import main; main()")
 
 _ENVIRONMENT = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
 

@@ -24,13 +24,13 @@ from kafka.protocol.producer import (
 from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.network import KINDS
 from lab.simulation.transactions import Later
-from spark_kafka_eos.fetching.fetch_response import read_fetch_response
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol import describe, offsets
-from spark_kafka_eos.protocol.facts import Unread
-from spark_kafka_eos.protocol.versions import transactional
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.kafka.fetching.fetch_response import read_fetch_response
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe, offsets
+from spark_kafka_eos.kafka.protocol.facts import Unread
+from spark_kafka_eos.kafka.protocol.versions import transactional
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 from tests.model_kafka import KafkaModel
 
 NOBODY = (-1, -1)

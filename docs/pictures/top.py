@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from spark_kafka_eos.cli.top_rows import Picture
-from spark_kafka_eos.cli.top_screen import Top
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import Marks, TransactionFacts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
-from spark_kafka_eos.operators.survey import ProducerState, Survey, TransactionListing
-from spark_kafka_eos.protocol.facts import Marks, TransactionFacts
+from spark_kafka_eos.tools.cli.top_rows import Picture
+from spark_kafka_eos.tools.cli.top_screen import Top
+from spark_kafka_eos.tools.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
+from spark_kafka_eos.tools.operators.survey import ProducerState, Survey, TransactionListing
 
 SIZE = (110, 30)
 PICTURE = Path(__file__).with_name("top.svg")

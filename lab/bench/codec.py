@@ -15,10 +15,10 @@ from lab.bench.alternating import Show, Side, alternate, silent
 from lab.bench.figures import Comparison
 from lab.bench.inputs import Mixed, Shape, rows
 from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.header_table import HeaderTable, header_table
-from spark_kafka_eos.wire.record_batch import RecordBatches, extents
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.header_table import HeaderTable, header_table
+from spark_kafka_eos.kafka.wire.record_batch import RecordBatches, extents
 
 ENCODE, DECODE, BLOCKS, FLOOR = "encode", "decode", "rows to blocks of 4 partitions", "memory copy + CRC"
 SMALL = (1, 5, 100)  # records per batch

@@ -23,10 +23,11 @@ from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.blocks import BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import MicroBatch, OffsetRange, SourceRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.recorder import recording
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions, SourceOptions, sink_options, source_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.recorder import recording
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.transaction.shared import SharedTransaction

@@ -12,17 +12,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lab.bench.alternating import Show, silent
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible_batches
-from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.offsets import latest
-from spark_kafka_eos.protocol.transactions import idempotent_identity
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.fetching.visibility import visible_batches
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 
 KEY_BYTES = 8
 _BATCH_RECORDS, _BATCH_BYTES = 8_192, 900_000  # per record batch, as librdkafka with its largest settings

@@ -23,7 +23,7 @@ from lab.bench.overhead import (
     transactional,
 )
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import IsolationLevel
+from spark_kafka_eos.kafka.partitions import IsolationLevel
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.records import read
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lab.jars import perf_tools_class_path
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import IsolationLevel
+from spark_kafka_eos.kafka.partitions import IsolationLevel
 from spark_kafka_eos.testing.java import java
 
 _TIMEOUT_SECONDS = 600

@@ -27,9 +27,9 @@ from lab.bench.alternating import Show, silent
 from lab.bench.inputs import Shape
 from lab.jars import avro, built_in_connector
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.table import SINK, take
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.driver import spark_home
 from spark_kafka_eos.testing.embedded import EmbeddedKafka

@@ -17,11 +17,11 @@ import pyarrow as pa
 from kafka.protocol import consumer, metadata
 
 from lab.false_connection import FalseConnection
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.connection import Connection
+from spark_kafka_eos.kafka.protocol.versions import RANGES
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
-from spark_kafka_eos.protocol.versions import RANGES
-from spark_kafka_eos.wire.encode import encode
 
 _MODULES = {"ApiVersions": metadata, "Metadata": metadata, "ListOffsets": consumer, "Fetch": consumer}
 _LATEST = -1

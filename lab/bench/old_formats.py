@@ -12,13 +12,13 @@ from lab.bench.alternating import Show, Side, alternate, silent
 from lab.bench.codec import one_core, repeated
 from lab.bench.figures import Comparison
 from lab.bench.inputs import Shape, rows
-from spark_kafka_eos.model import Compression
-from spark_kafka_eos.wire.compression import codec_of, compress
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.header_table import header_table
-from spark_kafka_eos.wire.legacy import as_record_batches
-from spark_kafka_eos.wire.record_batch import RecordBatches, extents
+from spark_kafka_eos.kafka.wire.batch_header import Compression
+from spark_kafka_eos.kafka.wire.compression import codec_of, compress
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.header_table import header_table
+from spark_kafka_eos.kafka.wire.legacy import as_record_batches
+from spark_kafka_eos.kafka.wire.record_batch import RecordBatches, extents
 
 MAGICS = (0, 1, 2)
 CODECS = ("none", "gzip", "snappy", "lz4")

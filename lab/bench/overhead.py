@@ -19,12 +19,13 @@ from lab.bench.alternating import Side, alternate
 from lab.bench.figures import Point, Series, Sweep
 from lab.bench.inputs import Shape, ranges, rows
 from lab.bench.lab import Lab
-from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.appending.sequences import next_sequence
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.producing.sequences import next_sequence
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 
 SIZES, LENGTHS_MS = (100, 1_000, 10_000), (5, 50, 500)
 PLAIN, IDEMPOTENT = "plain", "idempotent"

@@ -1,6 +1,6 @@
 """Rows without our own work: a source whose rows are ready-made, and a sink that drops rows in Python.
 
-Tasks are set up as ours. PromptInput needs an attribute to have an effect.
+Tasks are set up as ours. QuickAck needs an attribute to have an effect.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Inpu
 from pyspark.sql.types import StructType
 
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
-from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.source import KafkaEosStreamReader
-from spark_kafka_eos.spark.worker import spare_the_collector
+from spark_kafka_eos.startup.frozen import freeze_gc
+from spark_kafka_eos.startup.quickack import QuickAck
 
 
-class Count(PromptInput):
+class Count(QuickAck):
     """For mapInArrow: one row, with the number of rows of the task."""
 
     def __init__(self) -> None:
         self.column = "n"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_the_collector()
+        freeze_gc()
         yield pa.record_batch({self.column: pa.array([sum(batch.num_rows for batch in batches)], pa.int64())})
 
 
@@ -61,14 +61,14 @@ class Dropping(DataSource):
         return DroppingWriter(schema)
 
 
-class DroppingWriter(PromptInput, DataSourceStreamArrowWriter):
+class DroppingWriter(QuickAck, DataSourceStreamArrowWriter):
     """Its half in the tasks."""
 
     def __init__(self, schema: StructType) -> None:
         self.schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        spare_the_collector()
+        freeze_gc()
         for _ in iterator:
             pass
         return WriterCommitMessage()
@@ -98,7 +98,7 @@ _KEPT: list[pa.RecordBatch] = []  # by this worker
 
 def again(wanted: int, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """So many rows of those that were read first, from the start again after the last one."""
-    spare_the_collector()
+    freeze_gc()
     if not _KEPT:
         _KEPT.extend(read())
     while wanted > 0 and _KEPT:

@@ -19,15 +19,16 @@ from pyspark.sql.types import StructType
 from lab.bench.inputs import Mixed, Shape, rows
 from lab.bench.ready_made import Count, DroppingWriter, ReadyMade, ReadyMadeReader, dropped
 from spark_kafka_eos.appending.append import append
-from spark_kafka_eos.model import OffsetRange, ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.options import SourceOptions, sink_options
-from spark_kafka_eos.protocol.cluster import shared_cluster
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.ranges import from_rows
 from spark_kafka_eos.reading.records import fetcher_for
-from spark_kafka_eos.spark.prompt_input import PromptInput
-from spark_kafka_eos.spark.worker import spare_the_collector
-from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.startup.frozen import freeze_gc
+from spark_kafka_eos.startup.quickack import QuickAck
 
 PARTITIONS, VALUE_BYTES = "partitions", "valuebytes"  # options of the sink: how many, and how large a value is
 _TIMEOUT_MS = 60_000
@@ -81,14 +82,14 @@ def _fetched(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[
         yield start - wanted.start
 
 
-class Offsets(PromptInput):
+class Offsets(QuickAck):
     """For mapInArrow over offset ranges: one row, with the number of their offsets. With `fetch`, it fetches them."""
 
     def __init__(self, fetch: SourceOptions | None = None) -> None:
         self.fetch = fetch
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_the_collector()
+        freeze_gc()
         ranges = from_rows(batches)
         parts = _fetched(ranges, self.fetch) if self.fetch else (each.end - each.start for each in ranges)
         yield pa.record_batch({"n": pa.array([sum(parts)], pa.int64())})
@@ -123,7 +124,7 @@ class RelayingWriter(DroppingWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        spare_the_collector()
+        freeze_gc()
         return Dropped(rows=sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
@@ -147,7 +148,7 @@ _identities: dict[str, ProducerIdentity] = {}  # of this process, by topic
 
 def _relay(options: Mapping[str, str], records: int) -> None:
     """Append and commit so many records, spread over all partitions."""
-    spare_the_collector()
+    freeze_gc()
     sink = sink_options({name: value for name, value in options.items() if name not in (PARTITIONS, VALUE_BYTES)})
     assert sink.topic is not None
     cluster = shared_cluster(sink.client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from spark_kafka_eos.protocol.trace import Trace
+from spark_kafka_eos.kafka.protocol.trace import Trace
 
 
 class RequestMetrics:

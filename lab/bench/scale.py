@@ -37,19 +37,21 @@ from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, EncodeReport, encoded
+from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.recorder import recording
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity, SourceRange, TopicPartition, offsets_from_json
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
 from spark_kafka_eos.preflight.run import examine
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.recorder import recording
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import JsonOffsets, Positions
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.encode import encode
 
 PARTITIONS = (10, 100, 1_000, 10_000)
 REAL_PARTITIONS = (10, 100, 1_000)

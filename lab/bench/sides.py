@@ -21,7 +21,7 @@ from lab.bench.alternating import Side
 from lab.bench.inputs import Shape
 from lab.bench.lab import Input, Lab, temporary_directory
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import IsolationLevel
+from spark_kafka_eos.kafka.partitions import IsolationLevel
 from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
 

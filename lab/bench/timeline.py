@@ -29,8 +29,8 @@ from lab.bench.steady import Load, Query, Ran, run_query, side_of
 from lab.bench.steady_figures import BUILT_IN, OURS, SKIPPED, Progress, Way
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.kafka.protocol.trace import Trace
 from spark_kafka_eos.observe import trace_file
-from spark_kafka_eos.protocol.trace import Trace
 
 # The phases of `durationMs` in the order in which a micro-batch goes through them.
 PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")

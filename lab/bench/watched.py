@@ -20,7 +20,7 @@ from lab.bench.figures import Comparison, Series
 from lab.bench.inputs import KEY_BYTES
 from lab.bench.lab import Lab, temporary_directory
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.spark.progress import ProgressListener
+from spark_kafka_eos.tools.listener.progress import ProgressListener
 
 _PARTITIONS, _VALUE_BYTES = 4, 100
 _WARM_UP = 3  # micro-batches of a run that are not measured: those that start processes

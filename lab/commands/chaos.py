@@ -21,12 +21,12 @@ from lab.commands.lost_checkpoints import lost_checkpoints
 from lab.commands.simulate import simulate
 from lab.commands.soak import soak
 from lab.replay import LIBRDKAFKA, Outcome, replay
-from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Passed, Proxy
 from spark_kafka_eos.testing.proxy_rules import parse_rule
+from spark_kafka_eos.tools.cli.errors import FAILED
 
 chaos = typer.Typer(help="Inject faults.", no_args_is_help=True)
 

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from lab.fuzz import TARGETS, seeds
-from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.tools.cli.errors import FAILED
 
 Name = StrEnum("Name", {name: name for name in TARGETS})  # type: ignore[misc]
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from spark_kafka_eos.cli.errors import FAILED
 from spark_kafka_eos.testing import jars
+from spark_kafka_eos.tools.cli.errors import FAILED
 
 
 def lost_checkpoints(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from spark_kafka_eos.demo.orders import SUBJECT
+from spark_kafka_eos.testing.demo.orders import SUBJECT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,8 +23,8 @@ def main(bootstrap: str, registry: str, checkpoint: str, offsets_per_trigger: st
     from pyspark.sql import functions as F
 
     from spark_kafka_eos import TransactionalWriter, aside, from_confluent
-    from spark_kafka_eos.spark.follow import follow
-    from spark_kafka_eos.verify import provenance
+    from spark_kafka_eos.tools.listener.follow import follow
+    from spark_kafka_eos.tools.verify import provenance
 
     kafka = {"kafka.bootstrap.servers": bootstrap}
     spark: SparkSession = SparkSession.builder.appName(TRANSACTIONAL_ID).getOrCreate()

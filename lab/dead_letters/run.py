@@ -16,15 +16,15 @@ from rich.text import Text
 
 from lab.dead_letters import query
 from lab.killed import KilledQuery
-from spark_kafka_eos.demo.orders import LARGEST, expected, produce, register
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.replay.stored import letters, ranges_of
+from spark_kafka_eos.testing.demo.orders import LARGEST, expected, produce, register
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.redone import redone
 from spark_kafka_eos.testing.registry import RegistryServer
-from spark_kafka_eos.verify.findings import Invariant
-from spark_kafka_eos.verify.verification import Report, verify
+from spark_kafka_eos.tools.replay.stored import letters, ranges_of
+from spark_kafka_eos.tools.verify.findings import Invariant
+from spark_kafka_eos.tools.verify.verification import Report, verify
 
 JOB = Path(query.__file__)
 

@@ -21,7 +21,7 @@ def main(bootstrap: str, checkpoint: str, offsets_per_trigger: str) -> None:
     """Run the query to the end of the source, unless it is killed before."""
     from pyspark.sql import SparkSession
 
-    from spark_kafka_eos.spark.follow import follow
+    from spark_kafka_eos.tools.listener.follow import follow
 
     kafka = {"kafka.bootstrap.servers": bootstrap}
     spark: SparkSession = SparkSession.builder.appName(TRANSACTIONAL_ID).getOrCreate()

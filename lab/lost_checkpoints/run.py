@@ -15,10 +15,10 @@ from rich.text import Text
 from lab.bench.inputs import Shape, fill
 from lab.killed import PLACES, KilledQuery
 from lab.lost_checkpoints import query
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.verify.verification import Report, verify
+from spark_kafka_eos.tools.verify.verification import Report, verify
 
 JOB = Path(query.__file__)
 

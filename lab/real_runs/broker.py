@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from lab.real_runs.driver import SOURCE
 from lab.real_runs.witness import Witness
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.proxy import Passed, Proxy, Watcher

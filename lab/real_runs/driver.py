@@ -27,17 +27,18 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import EncodeReport, encoded
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.progress import last_entry
-from spark_kafka_eos.model import MicroBatch, Offsets, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.codes import ErrorCode
-from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch, committer
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import scan
 
 SOURCE = TopicPartition("in", 0)
 PARTITIONS = 2  # of the output

@@ -27,7 +27,7 @@ from lab.real_runs.faults import TIMEOUT_S, Fault
 from lab.real_runs.witness import Witness
 from lab.simulation.query import Checkpoint
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import Offsets, offsets_to_json
+from spark_kafka_eos.kafka.partitions import Offsets, offsets_to_json
 from spark_kafka_eos.testing.proxy import Fault as Met
 from spark_kafka_eos.testing.proxy import Proxy
 

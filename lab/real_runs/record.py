@@ -17,11 +17,11 @@ from lab.real_runs.faults import REQUEST_TIMEOUT_S, draw
 from lab.real_runs.query import Main, Query
 from lab.real_runs.witness import Witness
 from lab.simulation.record import Recorder, Recording
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol import describe, offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.options import sink_options, source_options
-from spark_kafka_eos.protocol import describe, offsets
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.reading.records import read
 
 _OFFSETS_TOPIC = "__consumer_offsets"

@@ -20,9 +20,9 @@ from typing import Any
 
 from lab.simulation.record import RECORDED, Answer, Recorder, Sent, answer_of
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.facts import TransactionFacts
-from spark_kafka_eos.protocol.responses import decode
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.protocol.responses import decode
 from spark_kafka_eos.testing.proxy import Passed, Watcher
 from spark_kafka_eos.testing.proxy_frames import RequestHeader, message_class
 

@@ -7,7 +7,7 @@
     kafka                              a cluster of these, which answers kafka-python's requests
     chance                             the answers to the questions at which a history branches
     fibers  world                      processes that take turns; time and faults
-    network  refusals  shown  owners   connections instead of `protocol.connection`, and faults in them
+    network  refusals  shown  owners   connections instead of `kafka.protocol.connection`, and faults in them
     query                              Spark's part: checkpoint, micro-batches, append tasks; calls the product
     conditions  expiry                 kinds of clusters; a week in which brokers forget
     history  check                     one seed's history from start to end, and what must hold at its end

@@ -11,9 +11,9 @@ from dataclasses import replace
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.partition import Entry
 from lab.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 
 Visible = Mapping[TopicPartition, list[Entry]]
 

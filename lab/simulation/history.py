@@ -22,7 +22,7 @@ from lab.simulation.query import OPTIONS, TOPICS, Checkpoint, Claim, SimulatedDr
 from lab.simulation.record import Recorder, Recording
 from lab.simulation.world import Process, Stuck, World
 from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
 _SLOW_MARKER_S = 20.0

@@ -29,8 +29,8 @@ from lab.simulation.offsets import Committed, Group
 from lab.simulation.partition import Partition
 from lab.simulation.topics import Topics
 from lab.simulation.transactions import Later, LeavesOut, Transactions
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.wire.record_batch import HEADER
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire.record_batch import HEADER
 
 NOT_ENOUGH_REPLICAS = 19
 UNSTABLE_OFFSET_COMMIT = 88

@@ -18,8 +18,8 @@ from lab.simulation.refusals import refusal
 from lab.simulation.shown import codes_in, shown, shown_answer
 from lab.simulation.world import Process
 from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.kafka.protocol.versions import RANGES, choose
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.versions import RANGES, choose
 
 _DELAYS_S = (0.002, 0.03, 0.5, 8.0, 45.0, 90.0, 300.0)
 _RESET_S = 0.002
@@ -102,7 +102,7 @@ class _Awaited(NamedTuple):
 
 
 class ModelConnection:
-    """Replaces `protocol.connection.Connection`."""
+    """Replaces `kafka.protocol.connection.Connection`."""
 
     def __init__(self, network: Network, process: Process, node: int) -> None:
         self._network, self._process, self._node = network, process, node

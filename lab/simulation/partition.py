@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from spark_kafka_eos.model import AbortedTransaction
+from spark_kafka_eos.kafka.wire.batch_header import AbortedTransaction
 
 NONE = 0
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45

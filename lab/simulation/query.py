@@ -24,26 +24,21 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport, encoded
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import HEADER, scan
 from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.progress import last_entry
-from spark_kafka_eos.model import (
-    MicroBatch,
-    Offsets,
-    ProducerIdentity,
-    TopicPartition,
-    offsets_from_json,
-    offsets_to_json,
-)
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.codes import ErrorCode
-from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import HEADER, scan
 
 TOPIC = "out"
 OUTPUT = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))

@@ -20,7 +20,7 @@ from kafka.protocol.consumer.fetch import FetchResponse
 from lab.simulation.partition import Partition
 from lab.simulation.stored import stored
 from lab.simulation.topics import NONE, Topics
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_ID = 100

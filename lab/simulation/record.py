@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.wire.record_batch import HEADER
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.model import MicroBatch, Offsets, TopicPartition
-from spark_kafka_eos.wire.record_batch import HEADER
+from spark_kafka_eos.micro_batch import MicroBatch
 
 if TYPE_CHECKING:
     from lab.simulation.query import Checkpoint

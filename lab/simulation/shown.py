@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from spark_kafka_eos.wire.record_batch import HEADER
+from spark_kafka_eos.kafka.wire.record_batch import HEADER
 
 
 def shown(api: str, version: int, request: Any) -> str:

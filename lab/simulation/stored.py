@@ -13,9 +13,9 @@ from functools import cache
 import pyarrow as pa
 
 from lab.simulation.partition import Entry
-from spark_kafka_eos.model import TRANSACTIONAL
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import HEADER, LENGTH_END, MAGIC, sign
+from spark_kafka_eos.kafka.wire.batch_header import TRANSACTIONAL
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import HEADER, LENGTH_END, MAGIC, sign
 
 _CONTROL = 0x20
 _NO_SEQUENCE = -1

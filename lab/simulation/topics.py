@@ -13,7 +13,7 @@ from typing import Any
 
 from lab.simulation.chance import Chance
 from lab.simulation.partition import Partition
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 NONE = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3

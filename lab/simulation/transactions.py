@@ -16,7 +16,7 @@ from lab.simulation.coordinator import (
     Coordinator,
     Phase,
 )
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 OPERATION_NOT_ATTEMPTED = 55

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from spark_kafka_eos.verify.history import HistoryEntry
+from spark_kafka_eos.tools.verify.history import HistoryEntry
 
 Plan = Sequence[Mapping[int, int]]  # for each micro-batch from 0 on: its end offset in each source partition
 

@@ -21,8 +21,8 @@ from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.testing.driver import batch_in_flight, committed_batches
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic
-from spark_kafka_eos.verify.history import HistoryEntry
-from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
+from spark_kafka_eos.tools.verify.history import HistoryEntry
+from spark_kafka_eos.tools.verify.provenance_bytes import SIZE, unpack
 
 _AT_ONCE = 10_000  # records: one at a time would take ten times as long
 

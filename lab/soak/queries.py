@@ -55,7 +55,7 @@ def traced(checkpoint: int) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     def transform(rows: pa.RecordBatch) -> pa.RecordBatch:
         from pyspark import TaskContext
 
-        from spark_kafka_eos.verify.provenance_bytes import pack
+        from spark_kafka_eos.tools.verify.provenance_bytes import pack
 
         context = TaskContext.get()
         assert context is not None
@@ -118,7 +118,7 @@ def main(name: str, source: str, sink: str, number: str, checkpoint: str, way: s
     from pyspark.sql import SparkSession
 
     from spark_kafka_eos import cluster_id
-    from spark_kafka_eos.spark.follow import follow
+    from spark_kafka_eos.tools.listener.follow import follow
 
     spark: SparkSession = SparkSession.builder.appName(name).getOrCreate()
     there, here = ({"kafka.bootstrap.servers": bootstrap, **_TIMEOUTS} for bootstrap in (source, sink))

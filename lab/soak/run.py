@@ -28,8 +28,8 @@ from spark_kafka_eos.testing import read_offsets
 from spark_kafka_eos.testing.driver import spark_home
 from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Proxy
-from spark_kafka_eos.verify.follower import Follower
-from spark_kafka_eos.verify.verification import verify
+from spark_kafka_eos.tools.verify.follower import Follower
+from spark_kafka_eos.tools.verify.verification import verify
 
 NAMES = (STATELESS, STATEFUL, MIRROR)
 PARTITIONS, SOURCE_PARTITIONS = 3, 4

@@ -34,8 +34,8 @@ from lab.simulation.record import (
     Stopped,
     TimedOut,
 )
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.model import Offsets, TopicPartition
 
 OUTPUTS, LEDGER, GROUP = (1, 2, 3), 4, 5
 SOURCE = 3  # the last one of the outputs: the source's offsets, see Trace.tla

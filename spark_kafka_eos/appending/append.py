@@ -14,18 +14,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.appending import formats
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.appending.report import Appended, EncodeReport, appended_topics, total
-from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel
 from spark_kafka_eos.dead_letters import causes
 from spark_kafka_eos.errors import CorruptRecordBatch, StagingLost, TransactionAborted
-from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.producing.sequences import next_sequence
+from spark_kafka_eos.kafka.protocol import recorder
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.protocol import recorder
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.wire.record_batch import stamp
+from spark_kafka_eos.options.reserved import reserved_topics
 
 _NO_SEQUENCE = -1
 WRITTEN_AGAIN = "The whole batch is written again under a new producer epoch."
@@ -69,7 +71,7 @@ def append(
     producer = identity if identity.is_idempotent else None
     without = formats.without_producer_ids(cluster) if identity.requested else ()
     with Appender(
-        cluster, producer, transaction_version=version, ledger_topic=ledger_topic, without=without
+        cluster, producer, transaction_version=version, reserved=reserved_topics(ledger_topic), without=without
     ) as appender:
         try:
             add(set(partitions))

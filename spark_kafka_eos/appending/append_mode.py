@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch
 
 Mode = Literal["driver", "executors"]
 

@@ -18,11 +18,12 @@ from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.report import Appended, EncodeReport, appended_topics, total
 from spark_kafka_eos.dead_letters import causes
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
+from spark_kafka_eos.kafka.protocol import recorder
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options.values import Limit
-from spark_kafka_eos.protocol import recorder
-from spark_kafka_eos.protocol.cluster import Cluster
 
 if TYPE_CHECKING:
     from spark_kafka_eos.appending.blocks import Block

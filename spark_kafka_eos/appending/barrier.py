@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 from spark_kafka_eos.appending.report import Counts, total
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.trace import Trace
-from spark_kafka_eos.words import some
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.trace import Trace
+from spark_kafka_eos.kafka.words import some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,17 +29,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_eos.appending.partitioner import Partitioner, out_of_range
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.dead_letters.rows import NUMBER, SOURCE, DeadLetters, DeadLetterTopic
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producing.partitioner import Partitioner, out_of_range
+from spark_kafka_eos.kafka.wire.columns import from_numpy, lengths, to_numpy
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.headers import HEADERS, without_key
 from spark_kafka_eos.options.outputs import OutputTopic, shown
-from spark_kafka_eos.options.reserved import why_reserved
-from spark_kafka_eos.wire.columns import from_numpy, lengths, to_numpy
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.headers import HEADERS, without_key
+from spark_kafka_eos.options.reserved import reserved_topics
 
 # The types of the rows' columns; all but `key` and `value` are optional.
 ROWS = {
@@ -131,6 +131,7 @@ class BlockEncoder:
         self, settings: EncodeSettings, task: int, lookup: Callable[[str], Target], clock: Callable[[], int]
     ) -> None:
         self._settings = settings
+        self._reserved = reserved_topics(settings.ledger_topic)
         self._task = task
         self._lookup = lookup
         self._clock = clock
@@ -235,7 +236,7 @@ class BlockEncoder:
             )
         if aside is not None and topic == aside.topic:
             return Cause.TOPIC_NOT_ALLOWED, InvalidRow(f"a row without an error has the dead-letter topic {topic!r}")
-        if (why := why_reserved(topic, self._settings.ledger_topic)) is not None:
+        if (why := self._reserved.reason(topic)) is not None:
             return Cause.TOPIC_NOT_ALLOWED, _reserved(topic, why)
         if topic not in self._unknown:
             try:
@@ -257,7 +258,7 @@ class BlockEncoder:
         if not rows.num_rows:
             return
         target = self._target(topic)
-        if (why := target.reserved or why_reserved(topic, self._settings.ledger_topic)) is not None:
+        if (why := target.reserved or self._reserved.reason(topic)) is not None:
             raise _reserved(topic, why)  # an option names it
         count = target.partitions
         explicit = rows.column("partition") if "partition" in rows.schema.names else None

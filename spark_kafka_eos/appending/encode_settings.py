@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 from spark_kafka_eos.appending.blocks import EncodeSettings, Target
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.outputs import OutputTopic, names
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.options.reserved import reserved_topics
 
 
 def encode_settings(
@@ -98,13 +99,14 @@ def target(cluster: Cluster, topic: str, ledger_topic: str) -> Target:
 def targets(cluster: Cluster, topics: Collection[str], ledger_topic: str) -> dict[str, Target]:
     """Look up output topics, with two requests for all of them. Raises UnknownTopic."""
     cluster.look_up(topics)
-    cluster.find_ledger(ledger_topic)
+    reserved = reserved_topics(ledger_topic)
+    cluster.look_up_reserved(reserved)
     limits = describe.max_message_bytes(cluster, topics)
     return {
         name: Target(
             partitions=len(cluster.topic(name).partitions),
             max_message_bytes=limits[name],
-            reserved=cluster.why_reserved(name, ledger_topic),
+            reserved=cluster.why_reserved(name, reserved),
         )
         for name in sorted(topics)
     }

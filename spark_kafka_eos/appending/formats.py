@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.protocol.cluster import METADATA_MAX_AGE_S, Cluster
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import METADATA_MAX_AGE_S, Cluster
 
 _log = logger(__name__)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.trace import NO_TRACE, Trace
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.trace import NO_TRACE, Trace
 
 if TYPE_CHECKING:
     from spark_kafka_eos.appending.append_mode import Choice

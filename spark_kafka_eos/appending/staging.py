@@ -37,7 +37,7 @@ from spark_kafka_eos.appending.private_folders import Others, UnsafeFolder
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport, encoded
 from spark_kafka_eos.appending.staging_space import allowance
 from spark_kafka_eos.errors import StagingFull, StagingLost
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.options import SinkOptions
 
 if TYPE_CHECKING:

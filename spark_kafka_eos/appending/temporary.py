@@ -23,7 +23,7 @@ from spark_kafka_eos.appending.files import Files
 from spark_kafka_eos.appending.report import EncodeReport
 from spark_kafka_eos.appending.staging import KEPT_SECONDS, Staging
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
 
 if TYPE_CHECKING:
     from spark_kafka_eos.appending.blocks import Block

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.dead_letters.causes import Cause, cause_of, counted
 from spark_kafka_eos.dead_letters.headers import ERROR, LETTERS, header_columns
 from spark_kafka_eos.dead_letters.signature import MAC, signature
-from spark_kafka_eos.wire.headers import HEADERS
+from spark_kafka_eos.kafka.auth.secret import Secret
+from spark_kafka_eos.kafka.wire.headers import HEADERS
 
 # The type of the column `source`.
 SOURCE = pa.struct(

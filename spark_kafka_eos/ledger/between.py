@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible_batches
-from spark_kafka_eos.model import OffsetRange
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.fetching.visibility import visible_batches
+from spark_kafka_eos.kafka.partitions import OffsetRange
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 
 
 def has_records(cluster: Cluster, ranges: Sequence[OffsetRange]) -> bool:

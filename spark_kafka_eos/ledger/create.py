@@ -8,10 +8,10 @@ from typing import Any
 from kafka.protocol.admin.topics import CreateTopicsRequest
 
 from spark_kafka_eos.errors import AuthorizationFailed
-from spark_kafka_eos.protocol.acl_hints import Subject
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.codes import ErrorCode
-from spark_kafka_eos.protocol.retry import retry
+from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.retry import retry
 
 _REPLICAS = 3
 # Small segments, because the cleaner would otherwise not clean the last gigabyte.

@@ -10,9 +10,10 @@ from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.ends import CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, digest
 from spark_kafka_eos.ledger.signing import Signer
-from spark_kafka_eos.model import MicroBatch, SinkIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.outputs import names
+from spark_kafka_eos.source_offset import SinkIdentity
 
 
 class Decide(Protocol):

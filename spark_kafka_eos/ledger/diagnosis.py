@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.ledger.verdicts import NAMED_BY_ROWS, Verdict
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 # The next batch, None if nothing is planned, and whether Spark has planned it.
 Planned = Callable[[], tuple[MicroBatch | None, bool]]

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.words import some
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
-from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
-from spark_kafka_eos.words import some
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 
 CommittedOffsets = Mapping[TopicPartition, int | None]
 _Place = tuple[str, TopicPartition]  # a partition of the cluster with this id

@@ -45,17 +45,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
-from spark_kafka_eos.model import (
+from spark_kafka_eos.kafka.partitions import (
     OffsetAndMetadata,
     Offsets,
-    Origin,
     TopicPartition,
     offsets_from_json,
     offsets_to_json,
-    origin_from_json,
-    origin_to_json,
 )
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
+from spark_kafka_eos.source_offset import Origin, origin_from_json, origin_to_json
 
 VERSION = 3
 MAX_METADATA_BYTES = 4_096

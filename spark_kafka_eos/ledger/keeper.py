@@ -14,6 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spark_kafka_eos.errors import TransactionAborted, UnknownTopic
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.topics import deleted
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
@@ -23,24 +30,10 @@ from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import (
-    NOBODY,
-    MicroBatch,
-    OffsetAndMetadata,
-    OffsetRange,
-    Origin,
-    ProducerEpoch,
-    ProducerIdentity,
-    SourceRange,
-    TopicPartition,
-)
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import MISSING_SOURCE
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.topics import deleted
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.source_offset import Origin
 
 _log = logger(__name__)
 

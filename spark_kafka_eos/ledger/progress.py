@@ -7,14 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry, newest
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
-from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.options.table import SOURCE, take
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.source_offset import Origin, SinkIdentity
 
 
 def cluster_id(options: Mapping[str, object]) -> str:

@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.model import ProducerEpoch, RecordBatchHeader
-from spark_kafka_eos.wire import single
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.producer import ProducerEpoch
+from spark_kafka_eos.kafka.wire import single
+from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from spark_kafka_eos.kafka.words import some
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
-from spark_kafka_eos.model import MicroBatch, SinkIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.words import some
+from spark_kafka_eos.source_offset import SinkIdentity
 
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 

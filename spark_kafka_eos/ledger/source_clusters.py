@@ -12,9 +12,10 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
-from spark_kafka_eos.model import MicroBatch, Offsets, SourceRange, TopicPartition, lowest
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, lowest
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.protocol.cluster import Cluster
 
 
 class SourceClusters:

@@ -12,19 +12,20 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import BrokerUnreachable, DataLoss, LedgerRefused, UnknownTopic
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire import single
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, newest, unreadable
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords, RecordLog
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
-from spark_kafka_eos.model import Ack, OffsetRange, ProducerIdentity, TopicPartition
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.wire import single
-from spark_kafka_eos.wire.record_batch import stamp
 
 _FETCH_WAIT_MS = 100
 
@@ -120,7 +121,7 @@ class LedgerTopic:
         batch = single.encode_record(self._name.encode(), value, timestamp_ms)
         stamp(batch, producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=0, transactional=True)
         version = identity.transaction_version
-        with Appender(self._cluster, identity, transaction_version=version, linger_bytes=0, ledger=True) as appender:
+        with Appender(self._cluster, identity, transaction_version=version, linger_bytes=0, reserved=None) as appender:
             appender.append(self.at, batch, records=1, base_sequence=0)
             (ack,) = appender.flush()
         return ack

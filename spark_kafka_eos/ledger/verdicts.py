@@ -64,7 +64,8 @@ from spark_kafka_eos.ledger import refusal, versions
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, is_mark_of
 from spark_kafka_eos.ledger.refusal import Refuse, name_of
-from spark_kafka_eos.model import MicroBatch, SinkIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.source_offset import SinkIdentity
 
 MOST_DESTINATIONS = 1_000
 # The destination of writes of earlier releases, which did not record it; no topic has this name.

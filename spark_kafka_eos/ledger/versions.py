@@ -5,7 +5,7 @@ Versions may be dates or times, so ranges are never expanded.
 
 from __future__ import annotations
 
-from spark_kafka_eos.model import NumberRange, joined, ranges_from_text, ranges_to_text
+from spark_kafka_eos.kafka.partitions import NumberRange, joined, ranges_from_text, ranges_to_text
 
 MOST_RANGES = 100  # of one destination: of older ones it is not known any more which versions ran
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.tallies import BatchOutcome, RangeTally
 
 log = logger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.observe.metrics import Metric, Series
 
 if TYPE_CHECKING:

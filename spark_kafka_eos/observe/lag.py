@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_kafka_eos.model import Offsets, TopicPartition, offsets_from_json
-from spark_kafka_eos.protocol.facts import Marks
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, offsets_from_json
+from spark_kafka_eos.kafka.protocol.facts import Marks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from spark_kafka_eos.model import Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 
 
 class _Known(NamedTuple):

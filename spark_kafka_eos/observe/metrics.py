@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.words import one_line
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.words import one_line
 
 MetricType = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]

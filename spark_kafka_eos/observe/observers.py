@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.dead_letters.causes import shown
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.options import SinkOptions
 
 BATCHES = "spark_kafka_eos.writing.commit"

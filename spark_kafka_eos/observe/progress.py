@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_kafka_eos.model import Offsets, TopicPartition, recorded_origin
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import Marks
 from spark_kafka_eos.observe.lag import OpenTransaction, behind, kafka_offsets
 from spark_kafka_eos.observe.tallies import RangeTally
-from spark_kafka_eos.protocol.facts import Marks
+from spark_kafka_eos.source_offset import recorded_origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

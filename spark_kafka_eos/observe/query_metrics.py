@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.metrics import Metric, Series, by_topic
 from spark_kafka_eos.observe.progress import QueryFigures
 from spark_kafka_eos.observe.tallies import BatchOutcome

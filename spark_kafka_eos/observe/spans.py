@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.appending.report import CommitReport
-from spark_kafka_eos.protocol.trace import Phase, Request, Rpc, Trace
+from spark_kafka_eos.kafka.protocol.trace import Phase, Request, Rpc, Trace
 
 Attributes = Mapping[str, str | int | float | bool]
 

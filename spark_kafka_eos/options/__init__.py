@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_eos.auth.secret import Secret, refuse_plain_keys
-from spark_kafka_eos.auth.security import Security
+from spark_kafka_eos.kafka.auth.secret import Secret, refuse_plain_keys
+from spark_kafka_eos.kafka.auth.security import Security
+from spark_kafka_eos.kafka.client_options import ClientOptions
 from spark_kafka_eos.lazy import lazy
-from spark_kafka_eos.options.client import ClientOptions
 
 if TYPE_CHECKING:
     from spark_kafka_eos.options.properties import from_properties

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
-from spark_kafka_eos.options.client import ClientOptions
+from spark_kafka_eos.kafka.client_options import ClientOptions
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
 from spark_kafka_eos.options.sink import SinkOptions
 from spark_kafka_eos.options.source import SourceOptions

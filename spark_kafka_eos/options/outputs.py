@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_kafka_eos.model import TopicPartition, numbers_to_text
+from spark_kafka_eos.kafka.partitions import TopicPartition, numbers_to_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

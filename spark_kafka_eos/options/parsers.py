@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.values import LatestMinus, Limit
 

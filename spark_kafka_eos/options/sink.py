@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spark_kafka_eos.auth.secret import Secret
-from spark_kafka_eos.options.client import ClientOptions
+from spark_kafka_eos.kafka.auth.secret import Secret
+from spark_kafka_eos.kafka.client_options import ClientOptions
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from spark_kafka_eos.options.outputs import OutputTopic, names
-from spark_kafka_eos.options.reserved import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from spark_kafka_eos.options.values import Limit

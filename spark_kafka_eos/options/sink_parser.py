@@ -8,7 +8,7 @@ from typing import Any
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import client_options, select
 from spark_kafka_eos.options.outputs import OutputTopic, names, shown
-from spark_kafka_eos.options.reserved import LEDGER_TOPIC, why_reserved
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC, reserved_topics
 from spark_kafka_eos.options.sink import SinkOptions
 from spark_kafka_eos.options.table import SINK, say_without_effect, take
 from spark_kafka_eos.options.unused import WriteKind, unused
@@ -90,7 +90,7 @@ def _check_written(option: str, topics: Iterable[str], ledger_topic: str) -> Non
     for topic in topics:
         if topic == ledger_topic:
             raise _writes_to_the_ledger(topic)
-        if (why := why_reserved(topic, ledger_topic)) is not None:
+        if (why := reserved_topics(ledger_topic).reason(topic)) is not None:
             raise ConfigurationError(option, f"names {topic}, but that {why}", action="Name another topic.")
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from spark_kafka_eos.auth.secret import Secret
-from spark_kafka_eos.model import Offsets, TopicPartition
-from spark_kafka_eos.options.client import ClientOptions
+from spark_kafka_eos.kafka.auth.secret import Secret
+from spark_kafka_eos.kafka.client_options import ClientOptions
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from spark_kafka_eos.options.values import LatestMinus

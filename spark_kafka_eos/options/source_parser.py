@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options.client import ClientOptions, client_options, select
+from spark_kafka_eos.kafka.client_options import ClientOptions
+from spark_kafka_eos.options.client import client_options, select
 from spark_kafka_eos.options.parsers import LATEST
 from spark_kafka_eos.options.reserved import LEDGER, LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger, SourceOptions, Timestamps

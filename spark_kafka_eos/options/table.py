@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from spark_kafka_eos.auth.extensions import sasl_extensions
-from spark_kafka_eos.auth.secret import Secret, keys
-from spark_kafka_eos.auth.security import MECHANISMS, PROTOCOLS
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.auth.extensions import sasl_extensions
+from spark_kafka_eos.kafka.auth.secret import Secret, keys
+from spark_kafka_eos.kafka.auth.security import MECHANISMS, PROTOCOLS
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT
 

@@ -26,13 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Repeat, Skip, Verdict, Write
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.participants import refusal
 from spark_kafka_eos.participants.token import Token, UnreadableToken
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 
 Prepared = Literal["open", "over", "not known"]
 """What the coordinator says of the token's transaction."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.diagnosis import Diagnosis, Planned
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Skip, Verdict, Write
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants.decide import Finish, Prepared, decide, prepared
 from spark_kafka_eos.participants.failure import naming_the_table
 from spark_kafka_eos.participants.participant import Held, Participant
 from spark_kafka_eos.participants.token import Token, UnreadableToken, decode
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.refusal import Refuse
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.participants.token import Token, UnreadableToken
 
 _ANEW = (

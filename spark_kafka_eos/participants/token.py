@@ -15,9 +15,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.signing import MAC, Signer
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 
 VERSION = 1
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spark_kafka_eos.kafka.protocol.facts import Abilities
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.services import Service
-from spark_kafka_eos.protocol.facts import Abilities
 
 SOURCE_APIS = ("Metadata", "ListOffsets", "Fetch")
 PRODUCER_APIS = ("Metadata", "DescribeConfigs", "InitProducerId", "Produce")

@@ -24,11 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
-from spark_kafka_eos.preflight.findings import Finding, Severity
-from spark_kafka_eos.preflight.services import DISKLESS_SETTINGS
-from spark_kafka_eos.protocol.facts import (
+from spark_kafka_eos.kafka.protocol.facts import (
     TWO_PHASE_COMMIT,
     TWO_PHASE_COMMIT_NEEDS,
     GroupFacts,
@@ -37,7 +33,11 @@ from spark_kafka_eos.protocol.facts import (
     TransactionFacts,
     Unread,
 )
-from spark_kafka_eos.words import duration
+from spark_kafka_eos.kafka.words import duration
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
+from spark_kafka_eos.preflight.findings import Finding, Severity
+from spark_kafka_eos.preflight.services import DISKLESS_SETTINGS
 
 # The settings that findings depend on.
 BROKER_SETTINGS = ("transaction.max.timeout.ms", "offsets.retention.minutes")

@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from spark_kafka_eos.kafka.protocol.facts import Settings, TopicFacts, Unread
+from spark_kafka_eos.kafka.reserved_topics import TRANSACTIONS_TOPIC
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.reserved import TRANSACTIONS_TOPIC
 from spark_kafka_eos.options.sink import written_topics
 from spark_kafka_eos.preflight.checks import Facts
 from spark_kafka_eos.preflight.findings import Finding, Severity
-from spark_kafka_eos.protocol.facts import Settings, TopicFacts, Unread
 
 _PROTOCOL, _DEFAULT, _FORMAT = "inter.broker.protocol.version", "log.message.format.version", "message.format.version"
 BROKER_SETTINGS = (_PROTOCOL, _DEFAULT)

@@ -14,15 +14,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
-from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import ledger_topics, written_topics
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.rights import probe_id
 from spark_kafka_eos.preflight.services import Service
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 _Result = TypeVar("_Result")
 

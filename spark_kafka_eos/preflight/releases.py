@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from spark_kafka_eos.kafka.protocol.facts import Abilities
 from spark_kafka_eos.preflight.findings import Finding, Severity
-from spark_kafka_eos.protocol.facts import Abilities
 
 # The newest metadata.version that each release supports.
 _NEWEST_LEVEL = {

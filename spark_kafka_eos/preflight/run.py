@@ -9,8 +9,12 @@ from dataclasses import replace
 
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import KafkaEosError, PreflightFailed, StagingFull
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import GroupFacts
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.logs import logger
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import groups as groups_of
 from spark_kafka_eos.options.sink import internal_topics, ledger_topics, written_topics
@@ -19,10 +23,6 @@ from spark_kafka_eos.preflight.abilities import sink_findings, source_findings
 from spark_kafka_eos.preflight.checks import Facts
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.services import Service, recognised
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import GroupFacts
-from spark_kafka_eos.protocol.groups import GroupCoordinator
 
 _log = logger(__name__)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
+from spark_kafka_eos.kafka.protocol import describe, offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import Unread
 from spark_kafka_eos.ledger.source_clusters import SourceClusters, ends_of_unnamed
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import MISSING_SOURCE, ledger_topics, written_topics
 from spark_kafka_eos.preflight.checks import used_by_others
 from spark_kafka_eos.preflight.loop import loop
-from spark_kafka_eos.protocol import describe, offsets
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import Unread
 
 
 def check_source_cluster(cluster: Cluster, options: SinkOptions, batch: MicroBatch) -> None:

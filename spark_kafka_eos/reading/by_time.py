@@ -24,16 +24,16 @@ from contextlib import closing
 import numpy as np
 
 from spark_kafka_eos.errors import DataLoss
-from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
-from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible_batches
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import IsolationLevel, OffsetRange, Offsets, TopicPartition
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher, learned_of
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.fetching.visibility import visible_batches
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import IsolationLevel, OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.columns import to_numpy
+from spark_kafka_eos.kafka.wire.decode import decode_in_parts
 from spark_kafka_eos.reading.sampling import first_batches
-from spark_kafka_eos.wire.columns import to_numpy
-from spark_kafka_eos.wire.decode import decode_in_parts
 
 log = logger(__name__)
 

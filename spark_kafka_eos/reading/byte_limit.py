@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 
 _SAMPLES = 4
 

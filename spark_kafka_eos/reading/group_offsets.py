@@ -18,14 +18,15 @@ import time
 from collections.abc import Callable
 
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, offsets_from_json
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.error_codes import passes
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import marked_by
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import UNRESOLVED, OffsetAndMetadata, Offsets, offsets_from_json
 from spark_kafka_eos.options import ClientOptions, SourceOptions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.error_codes import passes
-from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.reading.positions import JsonOffsets
+from spark_kafka_eos.source_offset import UNRESOLVED
 
 log = logger(__name__)
 

@@ -21,7 +21,8 @@ Spark records the end.
 from __future__ import annotations
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import UNRESOLVED, offsets_from_json, recorded_start
+from spark_kafka_eos.kafka.partitions import offsets_from_json
+from spark_kafka_eos.source_offset import UNRESOLVED, recorded_start
 
 
 class NextMicroBatch:

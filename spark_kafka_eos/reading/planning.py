@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
-from spark_kafka_eos.model import OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition
 from spark_kafka_eos.options.source import Start, Timestamps
 from spark_kafka_eos.options.values import LatestMinus
 

@@ -29,30 +29,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import (
-    UNRESOLVED,
-    OffsetRange,
-    Offsets,
-    Origin,
-    SinkIdentity,
-    TopicPartition,
-    offsets_from_json,
-    offsets_to_json,
-    recorded_start,
-    with_origin,
-    with_sinks,
-    with_start,
-)
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.backoff import OUTDATED_LEADER_MS
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import SourceOptions, Timestamps
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.protocol.backoff import OUTDATED_LEADER_MS
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading import planning
 from spark_kafka_eos.reading.replayed import Replayed
 from spark_kafka_eos.reading.same_records import SameRecords, created_between, origin_of
 from spark_kafka_eos.reading.stream_end import StreamEnd
 from spark_kafka_eos.reading.task_split import Task, split
+from spark_kafka_eos.source_offset import (
+    UNRESOLVED,
+    Origin,
+    SinkIdentity,
+    recorded_start,
+    with_origin,
+    with_sinks,
+    with_start,
+)
 
 if TYPE_CHECKING:
     from spark_kafka_eos.reading.by_time import OffsetsByTime
@@ -471,8 +467,8 @@ class Positions:
             if progress.offsets:
                 self._compare_topics({tp.topic for tp in progress.offsets}, progress.origin)
             return {tp: progress.offsets.get(tp) for tp in partitions}
+        from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
         from spark_kafka_eos.ledger.entry import marked_by
-        from spark_kafka_eos.protocol.groups import GroupCoordinator
 
         committed = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
         marks = {marked_by(at) for at in committed.values() if at is not None}

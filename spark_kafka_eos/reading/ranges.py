@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.reading.columns import RANGE_COLUMNS
 from spark_kafka_eos.reading.records import TYPES
 

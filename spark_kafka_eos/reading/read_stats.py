@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.batch_header import CONTROL
+from spark_kafka_eos.kafka.wire.header_table import ends
 from spark_kafka_eos.observe.tallies import RangeTally
-from spark_kafka_eos.wire.header_table import ends
 
 
 class Tally:
@@ -27,7 +28,7 @@ class Tally:
         return tuple(self._tallies.values())
 
     def count(self, partition: TopicPartition, headers: NDArray[np.void], shown: NDArray[np.bool_]) -> None:
-        """Add a part of a Fetch response: its record batches (`wire.header_table`), and which of them are visible."""
+        """Add a part of a Fetch response: its record batches (`wire.header_table`), and which are visible."""
         so_far = self._tallies[partition]
         hidden = headers[~shown & (headers["attributes"] & CONTROL == 0)]
         self._tallies[partition] = replace(

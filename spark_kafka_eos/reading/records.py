@@ -15,19 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableRecord, UnknownTopic
-from spark_kafka_eos.fetching.fetch import Fetcher, learned_of
-from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.fetching.visibility import visible_batches
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher, learned_of
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.fetching.visibility import visible_batches
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.columns import from_numpy, from_offsets, to_numpy
+from spark_kafka_eos.kafka.wire.decode import decode_in_parts
+from spark_kafka_eos.kafka.wire.headers import HEADERS
 from spark_kafka_eos.options import SourceOptions
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.columns import ColumnType, source_columns
 from spark_kafka_eos.reading.planning import remaining
-from spark_kafka_eos.wire.columns import from_numpy, from_offsets, to_numpy
-from spark_kafka_eos.wire.decode import decode_in_parts
-from spark_kafka_eos.wire.headers import HEADERS
 
 if TYPE_CHECKING:
     from spark_kafka_eos.reading.read_stats import Tally

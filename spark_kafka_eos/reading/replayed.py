@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import Offsets
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import Offsets
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.reading.same_records import SameRecords
 from spark_kafka_eos.reading.stops import Stop, began_before, is_empty, next_stop

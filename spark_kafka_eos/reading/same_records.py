@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import Offsets, Origin, TopicPartition, recorded_origin
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.source_offset import Origin, recorded_origin
 
 log = logger(__name__)
 
@@ -115,7 +116,7 @@ class SameRecords:
         changed = {tp: wanted[tp] for tp, epoch in now.items() if epoch > self._confirmed.get(tp, wanted[tp])}
         if not changed:
             return {}
-        from spark_kafka_eos.protocol.epochs import log_ends  # on demand: few processes need it
+        from spark_kafka_eos.kafka.protocol.epochs import log_ends  # on demand: few processes need it
 
         try:
             ends = log_ends(self._cluster, changed)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.fetching.fetch_sizes import Estimate, Learned
-from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.model import IsolationLevel, OffsetRange, TopicPartition
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch_sizes import Estimate, Learned
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.partitions import IsolationLevel, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.reading.byte_limit import (
     Sample,
     ends_within,
@@ -17,7 +18,6 @@ from spark_kafka_eos.reading.byte_limit import (
     representatives,
     sample,
 )
-from spark_kafka_eos.wire.record_batch import scan
 
 # Of a partition: the Java producer's default batch.size, which has several record batches of most topics. Of all
 # partitions together, as long as each has some headers.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_eos.model import Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from spark_kafka_eos.ledger.entry import SourceProgress

@@ -19,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import Offsets, TopicPartition, recorded_bounds, with_bounds
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.options.source import Timestamps
 from spark_kafka_eos.reading import planning
+from spark_kafka_eos.source_offset import recorded_bounds, with_bounds
 
 log = logger(__name__)
 

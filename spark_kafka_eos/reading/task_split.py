@@ -25,7 +25,7 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from types import MappingProxyType
 
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 
 Task = tuple[OffsetRange, ...]
 

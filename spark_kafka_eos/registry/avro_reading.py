@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.kafka.wire.columns import Int64s
 from spark_kafka_eos.registry.avro_extent import Damaged, Extent, extent
 from spark_kafka_eos.registry.avro_schema import (
     NULL,
@@ -34,7 +35,6 @@ from spark_kafka_eos.registry.avro_schema import (
 )
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import Mask, ReadColumn, Rows, fixed, longs, texts, within
-from spark_kafka_eos.wire.columns import Int64s
 
 _INT_BYTES = 5
 _FEW = 16  # rows: for fewer, finding their items one by one is faster than a pass for each

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
+from spark_kafka_eos.kafka.wire.columns import from_offsets, interleave, lengths
+from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 from spark_kafka_eos.registry.avro_reading import default_of
 from spark_kafka_eos.registry.avro_schema import NULL, Array, Avro, Enum, Field, Fixed, Map, Primitive, Record, Union
 from spark_kafka_eos.registry.avro_schema import arrow_type as arrow_type_of
-from spark_kafka_eos.wire.columns import from_offsets, interleave, lengths
-from spark_kafka_eos.wire.varint import varint_column, varints
 
 Pieces = list[pa.BinaryArray]
 

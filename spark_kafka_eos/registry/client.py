@@ -18,8 +18,8 @@ from uuid import UUID
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError, RegistryError
+from spark_kafka_eos.kafka.auth.secret import Secret
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds

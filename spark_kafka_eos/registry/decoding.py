@@ -18,13 +18,13 @@ import pyarrow as pa
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import UndecodableRecord
+from spark_kafka_eos.kafka.wire.columns import Int64s
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import NotAsked, Registry, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, rows_of
-from spark_kafka_eos.wire.columns import Int64s
 
 _SAID = {
     Cause.UNDECODABLE: "the bytes do not fit schema {schema}: at byte {at} of {size}",

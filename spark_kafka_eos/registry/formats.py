@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from spark_kafka_eos.registry.client import SchemaText
 from spark_kafka_eos.registry.rows import ReadColumn
-from spark_kafka_eos.spark.prompt_input import PromptInput
+from spark_kafka_eos.startup.quickack import QuickAck
 
 
 @dataclass(frozen=True)
-class QuerySchema(PromptInput):
+class QuerySchema(QuickAck):
     """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one). Spark
     pickles it with the function of each column.
     """

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_kafka_eos.wire.columns import lengths
+from spark_kafka_eos.kafka.wire.columns import lengths
 
 SchemaKey = int | UUID
 

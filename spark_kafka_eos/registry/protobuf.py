@@ -45,11 +45,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
+from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import SchemaText
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
-from spark_kafka_eos.wire.varint import varint_column, varints
 
 _KNOWN_FILES = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb

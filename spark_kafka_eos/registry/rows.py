@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.wire.columns import Int64s, cut
+from spark_kafka_eos.kafka.wire.columns import Int64s, cut
 
 Mask = NDArray[np.bool_]
 

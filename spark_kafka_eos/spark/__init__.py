@@ -1,6 +1,6 @@
-"""Spark: the data source, the sink, TransactionalWriter and ProgressListener.
+"""Spark: the data source, the sink and TransactionalWriter.
 
-Of the other packages, only the demo, the checker and `registry` import PySpark.
+Of the other packages, only the demo, the checker, the listeners and `registry` import PySpark.
 
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
 sink_commit.py staged_message.py        the sink's commit, and what its tasks tell it
@@ -16,9 +16,12 @@ dead_letters.py                         `aside` and `split`, for users
 stopping.py                             a stop in the middle of a batch, and SIGTERM
 features.py                             what the installed PySpark can do
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
-progress.py follow.py commit_log.py     ProgressListener, `follow`, the log of the sink's commit
-lineage.py                              LineageListener, for OpenLineage
+commit_log.py                           the log of the sink's commit
 checkpoint.py offset_log.py plans.py    a micro-batch as Spark's checkpoint has it; without PySpark
 planned_here.py                         the plan in Spark's memory, which the source tells the sink
-worker.py prompt_input.py               setup of each Python worker; its input without delay
+worker.py                               what the driver passes to Python workers, and their end
 """
+
+from spark_kafka_eos.startup.deferred import defer_clients
+
+defer_clients()  # before anything imports kafka-python's messages

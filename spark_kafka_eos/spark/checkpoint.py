@@ -14,19 +14,10 @@ from typing import cast
 
 from spark_kafka_eos.appending.files import Files, files_at
 from spark_kafka_eos.errors import CheckpointUnusable
+from spark_kafka_eos.kafka.partitions import Offsets, offsets_from_json, offsets_to_json
 from spark_kafka_eos.ledger.entry import digest
-from spark_kafka_eos.model import (
-    UNRESOLVED,
-    MicroBatch,
-    Offsets,
-    Origin,
-    SourceRange,
-    offsets_from_json,
-    offsets_to_json,
-    recorded_origin,
-    recorded_sinks,
-    recorded_start,
-)
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
+from spark_kafka_eos.source_offset import UNRESOLVED, Origin, recorded_origin, recorded_sinks, recorded_start
 from spark_kafka_eos.spark.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
 from spark_kafka_eos.spark.features import DataSource, require_packages
-from spark_kafka_eos.spark.worker import spare_the_collector
+from spark_kafka_eos.startup.frozen import freeze_gc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,7 @@ class KafkaEosDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         # `overwrite` means outputMode("complete"): as in the built-in sink, each batch appends the whole result.
-        spare_the_collector()  # in the two Python workers that plan and commit each micro-batch
+        freeze_gc()  # in the two Python workers that plan and commit each micro-batch
         from spark_kafka_eos.options import WriteKind, sink_options
         from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
 

@@ -22,14 +22,14 @@ from spark_kafka_eos.appending.encode_settings import target
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport, encoded
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
+from spark_kafka_eos.kafka.wire.columns import from_offsets
 from spark_kafka_eos.observe.links import Traceparents
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import shared_cluster
-from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import arrow_rows
 from spark_kafka_eos.spark.shuffled import block_row, report_rows
-from spark_kafka_eos.spark.worker import spare_the_collector
-from spark_kafka_eos.wire.columns import from_offsets
+from spark_kafka_eos.startup.frozen import freeze_gc
+from spark_kafka_eos.startup.quickack import QuickAck
 
 RowBatches = Iterator[pa.RecordBatch]
 
@@ -58,7 +58,7 @@ def stage_rows(
 
 
 @dataclass(frozen=True)
-class StagingTask(PromptInput):
+class StagingTask(QuickAck):
     """For `mapInArrow(…, REPORT)`: one row per task, a pickled EncodeReport."""
 
     client: ClientOptions
@@ -68,7 +68,7 @@ class StagingTask(PromptInput):
     rows_of: RowsOf | None = None
 
     def __call__(self, batches: RowBatches) -> RowBatches:
-        spare_the_collector()
+        freeze_gc()
         yield report_row(self.stage(_rows(batches, self.rows_of, self.settings), task_context().partitionId()))
 
     def stage(self, rows: RowBatches, task: int) -> EncodeReport:
@@ -77,7 +77,7 @@ class StagingTask(PromptInput):
 
 
 @dataclass(frozen=True)
-class ShufflingTask(PromptInput):
+class ShufflingTask(QuickAck):
     """For `mapInArrow(…, SHUFFLED)`: the rows of the task's blocks, then of its report."""
 
     client: ClientOptions
@@ -86,7 +86,7 @@ class ShufflingTask(PromptInput):
     rows_of: RowsOf | None = None
 
     def __call__(self, batches: RowBatches) -> RowBatches:
-        spare_the_collector()
+        freeze_gc()
         task = task_context().partitionId()
         started = time.perf_counter()
         rows = _rows(batches, self.rows_of, self.settings)

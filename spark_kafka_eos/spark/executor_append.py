@@ -16,15 +16,16 @@ from spark_kafka_eos.appending.barrier import AppendReport
 from spark_kafka_eos.appending.blocks import EncodeSettings
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster, shared_cluster
+from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.protocol.cluster import Cluster, shared_cluster
-from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.spark.encode_stage import REPORT, RowBatches, RowsOf, ShufflingTask, report_row, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
-from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.shuffled import SHUFFLED, read, shuffle
-from spark_kafka_eos.spark.worker import spare_the_collector
+from spark_kafka_eos.startup.frozen import freeze_gc
+from spark_kafka_eos.startup.quickack import QuickAck
 
 
 def append_stage(
@@ -67,7 +68,7 @@ def append_stage(
 
 
 @dataclass(frozen=True)
-class _AppendTask(PromptInput):
+class _AppendTask(QuickAck):
     """For `mapInArrow(…, REPORT)` after the shuffle: one row per task, a pickled AppendReport."""
 
     options: SinkOptions
@@ -77,7 +78,7 @@ class _AppendTask(PromptInput):
     anew: bool
 
     def __call__(self, batches: RowBatches) -> RowBatches:
-        spare_the_collector()
+        freeze_gc()
         context = task_context()
         report = append_attempt(
             shared_cluster(self.options.client),

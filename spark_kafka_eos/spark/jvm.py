@@ -26,10 +26,10 @@ from spark_kafka_eos.appending.append_mode import SessionKind
 from spark_kafka_eos.appending.barrier import StageAttempts
 from spark_kafka_eos.appending.files import files_at
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
-from spark_kafka_eos.model import MicroBatch
-from spark_kafka_eos.protocol.backoff import Budget
+from spark_kafka_eos.kafka.protocol.backoff import Budget
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.spark.checkpoint import ReadFile, keeps_state, micro_batch, starts_where_the_query_began
-from spark_kafka_eos.spark.worker import COLLECTOR
+from spark_kafka_eos.spark.worker import STATS_ENDPOINT
 
 try:
     from py4j.java_gateway import is_instance_of
@@ -161,8 +161,8 @@ class RunningQuery:
         )
 
     def collector(self) -> str | None:
-        """Where the session's listener hears how a batch ended (`worker.COLLECTOR`); None if there is none."""
-        return None if self._execution is None else self._session.conf.get(COLLECTOR, None) or None
+        """Where the session's listener hears how a batch ended (`worker.STATS_ENDPOINT`); None if there is none."""
+        return None if self._execution is None else self._session.conf.get(STATS_ENDPOINT, None) or None
 
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only

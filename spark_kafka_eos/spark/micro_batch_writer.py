@@ -29,17 +29,18 @@ from spark_kafka_eos.appending.encode_settings import encode_settings, known_par
 from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging, TooLargeToTravel, folder_of, staging_of
 from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransactionState, KafkaEosError, ReplayFailed
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.refusal import unfinished
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.options.outputs import OutputTopic, names
 from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop, refuse_members
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind

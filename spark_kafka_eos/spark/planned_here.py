@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_kafka_eos.model import recorded_start
+from spark_kafka_eos.source_offset import recorded_start
 from spark_kafka_eos.spark.offset_log import ReadFile, planned_batch
 
 _FOLDER = "kafka-eos-planned"

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 _MASK = 0xFFFFFFFF
 

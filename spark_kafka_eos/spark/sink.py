@@ -34,20 +34,22 @@ from pyspark.sql.types import StructType
 from spark_kafka_eos.appending.files import files_at, through_spark
 from spark_kafka_eos.appending.staging import Staging, folder_of_run, staging_of
 from spark_kafka_eos.errors import CheckpointUnusable, ConfigurationError
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.plans import PlanDigest, may_run, newest_plan, plan_of
-from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.rows import check_schema
 from spark_kafka_eos.spark.staged_message import StagedMessage, staged
-from spark_kafka_eos.spark.worker import COLLECTOR, spare_the_collector
+from spark_kafka_eos.spark.worker import STATS_ENDPOINT
+from spark_kafka_eos.startup.frozen import freeze_gc
+from spark_kafka_eos.startup.quickack import QuickAck
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_kafka_eos.appending.report import EncodeReport
-    from spark_kafka_eos.model import MicroBatch, ProducerEpoch
+    from spark_kafka_eos.kafka.producer import ProducerEpoch
+    from spark_kafka_eos.micro_batch import MicroBatch
     from spark_kafka_eos.options import ClientOptions, SinkOptions
     from spark_kafka_eos.spark.offset_log import ReadFile
 
@@ -77,7 +79,7 @@ def _preflight(cluster: Cluster, options: SinkOptions, staging: Staging) -> None
     preflight(cluster, options, staging)
 
 
-class _Sink(PromptInput):
+class _Sink(QuickAck):
     """Common base of the streaming and the batch writer. The constructor opens no connections, because Spark creates a
     writer for planning and another one for the commit.
     """
@@ -108,7 +110,7 @@ class _Sink(PromptInput):
     def _stage(
         self, batches: Iterator[pa.RecordBatch], folder: str, query_id: str | None, batch_id: int | None
     ) -> EncodeReport:
-        spare_the_collector()  # before the imports, so that it does not scan PySpark and PyArrow meanwhile
+        freeze_gc()  # before the imports, so that it does not scan PySpark and PyArrow meanwhile
         from spark_kafka_eos.appending.encode_settings import encode_settings
         from spark_kafka_eos.spark.encode_stage import stage_rows, task_context
 
@@ -196,7 +198,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             query_id,
             run_id=_uuid(context.getLocalProperty(_JOB_GROUP)),
             plan=self._plan,
-            collector=context.getLocalProperty(COLLECTOR) or None,
+            collector=context.getLocalProperty(STATS_ENDPOINT) or None,
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -24,12 +24,13 @@ from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.report import CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import StagingLost
+from spark_kafka_eos.kafka.producer import ProducerEpoch
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch, destination_of
-from spark_kafka_eos.model import MicroBatch, ProducerEpoch
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight.sources import refuse_loop, refuse_members
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.staged_message import staged
 from spark_kafka_eos.spark.worker import raising_when_ended

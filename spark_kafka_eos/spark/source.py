@@ -14,17 +14,18 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_kafka_eos.errors import DataLoss, errors_of_source
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.reading.next_start import NextMicroBatch
 from spark_kafka_eos.spark.features import StreamReader
-from spark_kafka_eos.spark.prompt_input import PromptInput
-from spark_kafka_eos.spark.worker import COLLECTOR, spare_the_collector
+from spark_kafka_eos.spark.worker import STATS_ENDPOINT
+from spark_kafka_eos.startup.frozen import freeze_gc
+from spark_kafka_eos.startup.quickack import QuickAck
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from spark_kafka_eos.model import OffsetRange
+    from spark_kafka_eos.kafka.partitions import OffsetRange
     from spark_kafka_eos.options import SourceOptions
     from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
     from spark_kafka_eos.reading.positions import JsonOffsets, Positions
@@ -54,7 +55,7 @@ def _consumed(options: SourceOptions) -> ConsumedOffsets:
     return ConsumedOffsets(options)
 
 
-class KafkaEosReader(PromptInput, DataSourceReader):
+class KafkaEosReader(QuickAck, DataSourceReader):
     """A batch read. Spark plans it at the first action on a loaded DataFrame and keeps the plan, for each `load()`,
     where no source can reach it: later actions on it read the same offsets. A new `load()` includes newer records.
     Source: PythonDataSourceV2.getOrCreateReadInfo of Spark 4.0 to 4.3.
@@ -76,7 +77,7 @@ class KafkaEosReader(PromptInput, DataSourceReader):
                 raise _planned_earlier(error, partition) from error
 
 
-class KafkaEosStreamReader(PromptInput, StreamReader):
+class KafkaEosStreamReader(QuickAck, StreamReader):
     """A streaming read. Offsets are `{topic: {partition: offset}}`, as the built-in source writes them to the
     checkpoint; the end of batch 0 also contains its start (`model.with_start`).
 
@@ -173,7 +174,7 @@ class KafkaEosStreamReader(PromptInput, StreamReader):
     @property
     def _positions(self) -> Positions:
         if self._opened is None:
-            spare_the_collector()  # before the imports, so that it does not scan pyspark and pyarrow twice
+            freeze_gc()  # before the imports, so that it does not scan pyspark and pyarrow twice
             self._opened = self._open_positions(self._options)
         return self._opened
 
@@ -210,13 +211,13 @@ def read_records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Itera
 
 
 def _records(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    spare_the_collector()  # before the imports, so that it does not scan PySpark and PyArrow meanwhile
-    from spark_kafka_eos.protocol.cluster import shared_cluster
+    freeze_gc()  # before the imports, so that it does not scan PySpark and PyArrow meanwhile
+    from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
     from spark_kafka_eos.reading.records import read
 
-    spare_the_collector()  # and what they imported
+    freeze_gc()  # and what they imported
     context = TaskContext.get()
-    if context is not None and (collector := context.getLocalProperty(COLLECTOR)):
+    if context is not None and (collector := context.getLocalProperty(STATS_ENDPOINT)):
         return _read_and_report(ranges, options, context, collector)
     return read(ranges, options, shared_cluster(options.client))
 
@@ -225,8 +226,8 @@ def _read_and_report(
     ranges: Sequence[OffsetRange], options: SourceOptions, context: TaskContext, collector: str
 ) -> Iterator[pa.RecordBatch]:
     """The same, and report statistics to the driver's progress listener at the end."""
+    from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
     from spark_kafka_eos.observe.datagrams import send_tallies
-    from spark_kafka_eos.protocol.cluster import shared_cluster
     from spark_kafka_eos.reading.read_stats import Tally
     from spark_kafka_eos.reading.records import read
 

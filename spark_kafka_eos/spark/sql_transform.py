@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
-from spark_kafka_eos.spark.prompt_input import PromptInput
 from spark_kafka_eos.spark.sql_rules import TABLE, Function, Node, refused
+from spark_kafka_eos.startup.quickack import QuickAck
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,7 +37,7 @@ _EACH_RECORD = (
 )
 
 
-class SqlTransform(PromptInput):
+class SqlTransform(QuickAck):
     """From a batch of records to the batches of the query's result. Pickles without its connection."""
 
     def __init__(self, query: str) -> None:

@@ -15,7 +15,7 @@ from spark_kafka_eos.spark.plans import PlanDigest
 class StagedMessage(WriterCommitMessage):
     """A write task's message to the commit: where its blocks are. In a stream also the folder of its files, its query
     and the run of it (None if Spark does not provide them), the plan that it worked for (None if unknown), and the
-    address and key of the session's listener, which the commit does not know otherwise (`worker.COLLECTOR`).
+    address and key of the session's listener, which the commit does not know otherwise (`worker.STATS_ENDPOINT`).
     """
 
     report: EncodeReport

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.spark.jvm import before_shutdown, comes_from_spark, is_classic, is_stopped
 
 _log = logger(__name__)

@@ -35,8 +35,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from spark_kafka_eos.errors import BrokerUnreachable, ToolFailed
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.kraft import CONTROLLER, INTERNAL, Listeners, render, server_properties

@@ -36,10 +36,10 @@ from typing import Any, Self
 from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, ToolFailed
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.protocol.connection import Connection
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.table import SOURCE, take
-from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.proxy_frames import (
     RequestHeader,

@@ -20,7 +20,7 @@ from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_key import ApiKey
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.protocol.responses import decode
+from spark_kafka_eos.kafka.protocol.responses import decode
 
 # Maps a broker's node id, host and port to the address that the client should use.
 Address = Callable[[int, str, int], tuple[str, int]]

@@ -18,7 +18,7 @@ from typing import Any
 from kafka.protocol.api_key import ApiKey
 
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.protocol.error_codes import name_of
+from spark_kafka_eos.kafka.protocol.error_codes import name_of
 
 _CODES = {name_of(code): code for code in range(-1, 134)}
 _RULE = re.compile(

@@ -6,13 +6,13 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from spark_kafka_eos import model
+from spark_kafka_eos.kafka import partitions
 
 _LEVEL = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
 _TIMEOUT_S = 60.0
 
 
-def ends(bootstrap: str, topic: str, isolation_level: model.IsolationLevel) -> dict[int, int]:
+def ends(bootstrap: str, topic: str, isolation_level: partitions.IsolationLevel) -> dict[int, int]:
     """The end of each partition: the last stable offset for read_committed, otherwise the high watermark."""
     admin = _admin(bootstrap)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -23,7 +23,7 @@ def ends(bootstrap: str, topic: str, isolation_level: model.IsolationLevel) -> d
 
 
 def group_offsets(
-    bootstrap: str, group: str, topic: str, isolation_level: model.IsolationLevel = "read_uncommitted"
+    bootstrap: str, group: str, topic: str, isolation_level: partitions.IsolationLevel = "read_uncommitted"
 ) -> dict[int, int]:
     """The offset that `group` committed for each partition of `topic`; partitions without one are omitted.
 

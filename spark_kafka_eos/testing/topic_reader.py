@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
-from spark_kafka_eos.model import IsolationLevel
+from spark_kafka_eos.kafka.partitions import IsolationLevel
 
 
 def read_topic(

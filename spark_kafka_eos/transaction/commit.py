@@ -20,16 +20,17 @@ from spark_kafka_eos.errors import (
     StagingLost,
     TransactionAborted,
 )
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.protocol.backoff import Clock
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.recorder import Recorder, phase, recording
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import Written
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.observers import BATCHES, Observer, log_report
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.protocol.backoff import Clock
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.recorder import Recorder, phase, recording
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
 if TYPE_CHECKING:

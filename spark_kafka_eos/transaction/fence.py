@@ -9,16 +9,17 @@ aborts it and writes markers with the next epoch to all of them.
 
 from __future__ import annotations
 
-from spark_kafka_eos.appending.sequences import LAST_EPOCH
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.producing.sequences import LAST_EPOCH
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import written_topics
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 _VERIFICATION = "transaction.partition.verification.enable"
 

@@ -23,16 +23,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, LedgerRefused
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, open_in
+from spark_kafka_eos.kafka.protocol.markers import write_marker
+from spark_kafka_eos.kafka.protocol.producers import producers
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.codes import ErrorCode
-from spark_kafka_eos.protocol.facts import ProducerState, open_in
-from spark_kafka_eos.protocol.markers import write_marker
-from spark_kafka_eos.protocol.producers import producers
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 
 _log = logger(__name__)
 

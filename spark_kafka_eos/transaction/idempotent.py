@@ -1,8 +1,8 @@
 """`deliveryGuarantee=at-least-once`: the same blocks and the same barrier, but no transaction and no ledger.
 
-Every attempt has its own producer epoch (KIP-98's idempotent producer; `appending.producer_ids`), so within it the
-network neither loses nor duplicates a record batch. But the records of a failed attempt stay visible, and a batch that
-Spark runs again is written again.
+Every attempt has its own producer epoch (KIP-98's idempotent producer; `kafka.producing.producer_ids`), so within it
+the network neither loses nor duplicates a record batch. But the records of a failed attempt stay visible, and a batch
+that Spark runs again is written again.
 
 With `kafka.enable.idempotence=off` there is no producer id, and a request that is sent again may duplicate its record
 batches. With `requested` there is none if the brokers refuse one, and none in topics whose message format has no room
@@ -16,20 +16,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from spark_kafka_eos.appending import producer_ids
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, LedgerRefused, UnknownTopic
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets
+from spark_kafka_eos.kafka.producer import PLAIN, ProducerIdentity
+from spark_kafka_eos.kafka.producing import producer_ids
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import identity_of
 from spark_kafka_eos.ledger.entry import Written
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import PLAIN, MicroBatch, OffsetAndMetadata, Offsets, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.codes import ErrorCode
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.recorder import phase
 from spark_kafka_eos.transaction import outputs
 
 _log = logger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from spark_kafka_eos.kafka.producer import ProducerEpoch
+from spark_kafka_eos.kafka.protocol.facts import ProducerState
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
-from spark_kafka_eos.model import ProducerEpoch
-from spark_kafka_eos.protocol.facts import ProducerState
 
 
 def outcome(

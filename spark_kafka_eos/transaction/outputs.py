@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from spark_kafka_eos.appending.report import AppendedTopic
 from spark_kafka_eos.errors import TransactionAborted
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.topics import deleted
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.topics import deleted
 
 
 def require(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> None:

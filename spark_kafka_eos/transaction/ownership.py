@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_kafka_eos.model import NOBODY, ProducerEpoch, ProducerIdentity
-from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 
 _EXHAUSTED = 2**15 - 2  # the last epoch of a producer id in which a transaction may begin
 

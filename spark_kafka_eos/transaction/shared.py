@@ -70,23 +70,25 @@ from spark_kafka_eos.errors import (
     UnknownTopic,
 )
 from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.recorder import phase
+from spark_kafka_eos.kafka.protocol.topics import deleted
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.keeper import CommittedEntry, LedgerKeeper
 from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command, owner_command
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerEpoch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
 from spark_kafka_eos.options.sink import groups, written_topics
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.codes import ErrorCode
-from spark_kafka_eos.protocol.facts import ProducerState, TransactionFacts, Unread
-from spark_kafka_eos.protocol.recorder import phase
-from spark_kafka_eos.protocol.topics import deleted
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction import outputs
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided

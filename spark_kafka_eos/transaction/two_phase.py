@@ -41,23 +41,24 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
 )
 from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.recorder import phase
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.refusal import Refuse
-from spark_kafka_eos.logs import logger
-from spark_kafka_eos.model import MicroBatch, ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
 from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide, prepared
 from spark_kafka_eos.participants.failure import naming_the_table, shown
 from spark_kafka_eos.participants.participant import Conflict, Held, Participant
 from spark_kafka_eos.participants.token import Token, decode, encode, token_of
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
-from spark_kafka_eos.protocol.recorder import phase
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import Event
 

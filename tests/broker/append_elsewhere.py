@@ -8,13 +8,14 @@ import time
 
 import pyarrow as pa
 
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
 
 
 def main(job: str) -> None:

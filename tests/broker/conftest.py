@@ -15,14 +15,14 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.options import ClientOptions, sink_options
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
 from tests.broker.table_scene import Scene
 
 _APPEND = Path(__file__).with_name("append_elsewhere.py")

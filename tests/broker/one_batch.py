@@ -13,10 +13,11 @@ from typing import Any
 import psycopg
 
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.participants.sql import SqlTable
-from spark_kafka_eos.protocol.cluster import Cluster
 from tests.batches import reads
 from tests.broker.write_both import transaction_of, write_rows
 

@@ -24,13 +24,13 @@ from pathlib import Path
 import psutil
 import psycopg
 
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.describe import transaction
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.ledger.progress import last_entry
-from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.participants.participant import Conflict
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.describe import transaction
-from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests import held
 from tests.broker.one_batch import table_at

@@ -18,28 +18,29 @@ from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import digest
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight import rights
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import preflight
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
-from spark_kafka_eos.spark.progress import Questions
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.listener.progress import Questions
 from spark_kafka_eos.transaction.commit import commit_batch, committer
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER, reads
 from tests.letters import headers_of
 from tests.principals import add_user

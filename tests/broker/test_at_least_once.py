@@ -14,13 +14,14 @@ from spark_kafka_eos.appending.append_task import append_attempt
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.producers import producers
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.producers import producers
-from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker

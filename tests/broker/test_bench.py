@@ -18,7 +18,7 @@ from lab.bench.steady_figures import BUILT_IN, OURS, OURS_SCHEMA
 from lab.bench.transport import transport
 from lab.commands.bench import bench
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.protocol.recorder import recording
+from spark_kafka_eos.kafka.protocol.recorder import recording
 
 pytestmark = pytest.mark.broker
 

@@ -12,11 +12,11 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewPartitions
 
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss
-from spark_kafka_eos.model import TopicPartition, offsets_from_json
+from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
+from spark_kafka_eos.kafka.protocol import cluster as cluster_module
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol import cluster as cluster_module
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.embedded import EmbeddedKafka

@@ -11,14 +11,15 @@ import pytest
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerUnreachable, CommitOutcomeUnknown, TransactionAborted
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.connection import Connection
+from spark_kafka_eos.kafka.protocol.error_codes import name_of
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
-from spark_kafka_eos.protocol.error_codes import name_of
-from spark_kafka_eos.protocol.groups import GroupCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, reads

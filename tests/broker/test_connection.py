@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import AuthenticationFailed, AuthorizationFailed, BrokerUnreachable, UnknownTopic
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import ClientOptions, Secret, Security
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from tests.certificates import issue
 
 pytestmark = pytest.mark.broker

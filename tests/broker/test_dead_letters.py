@@ -15,12 +15,12 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
-from spark_kafka_eos.replay import send as replay
-from spark_kafka_eos.replay.plan import MOST, REPLAYS
 from spark_kafka_eos.testing.driver import Kill
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.replay import send as replay
+from spark_kafka_eos.tools.replay.plan import MOST, REPLAYS
 from tests import held
 from tests.letters import headers_of
 from tests.producing import produce, transact

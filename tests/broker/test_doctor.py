@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.doctor import brokers
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.doctor import brokers
 
 pytestmark = pytest.mark.broker
 

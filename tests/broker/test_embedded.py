@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import class_archive, jars
 from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from spark_kafka_eos.testing.kraft import INTERNAL

@@ -14,9 +14,9 @@ import typer
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.exporter import exporter
-from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS, HANGING, LAG_SECONDS
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.tools.cli.exporter import exporter
+from spark_kafka_eos.tools.operators.cluster_metrics import CLUSTER_METRICS, HANGING, LAG_SECONDS
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.interrupts import heeding_ctrl_c
@@ -128,7 +128,7 @@ def test_further_topics_are_looked_at_if_they_are_named(kafka, behind, topic):
 
 def test_it_serves_until_it_is_interrupted(kafka, behind):
     query, *_ = behind
-    command = "import typer; from spark_kafka_eos.cli.exporter import exporter; typer.run(exporter)"
+    command = "import typer; from spark_kafka_eos.tools.cli.exporter import exporter; typer.run(exporter)"
     arguments = ["--bootstrap-servers", kafka.bootstrap, "--ledger-topic", LEDGER, "--port", "0", "--interval", "1"]
     with heeding_ctrl_c():
         process = subprocess.Popen([sys.executable, "-c", command, *arguments], stderr=subprocess.PIPE, text=True)

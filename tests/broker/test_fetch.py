@@ -10,13 +10,14 @@ import pytest
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.errors import DataLoss, UnknownTopic
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import AbortedTransaction, OffsetRange, TopicPartition
-from spark_kafka_eos.protocol.offsets import at_times, earliest, latest
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.wire.decode import decode
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.offsets import at_times, earliest, latest
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.batch_header import AbortedTransaction
+from spark_kafka_eos.kafka.wire.decode import decode
 from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker

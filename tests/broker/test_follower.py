@@ -5,10 +5,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from lab.soak.evidence import client
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.testing import Proxy
-from spark_kafka_eos.verify import follower
-from spark_kafka_eos.verify.follower import Follower
+from spark_kafka_eos.tools.verify import follower
+from spark_kafka_eos.tools.verify.follower import Follower
 from tests.producing import transact
 from tests.waiting import until
 

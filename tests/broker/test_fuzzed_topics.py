@@ -19,9 +19,9 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import IsolationLevel as Level
+from spark_kafka_eos.kafka.partitions import IsolationLevel as Level
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.testing import EmbeddedKafka

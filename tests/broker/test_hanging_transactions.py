@@ -17,19 +17,20 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.cli.main import app as cli
 from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe, transactions
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, open_in
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.producers import producers
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
-from spark_kafka_eos.protocol import describe, transactions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts, open_in
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.tools.cli.main import app as cli
 from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER, appended_to

@@ -16,14 +16,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.fetching.fetch_response import read_fetch_response
-from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.offsets import latest
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch_response import read_fetch_response
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.testing import EmbeddedKafka, Proxy
 from spark_kafka_eos.testing.proxy import Watcher
-from spark_kafka_eos.wire.decode import decode
 from tests.producing import produce, transact
 from tests.reading import await_stable
 

@@ -18,8 +18,9 @@ from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import ProducerFenced
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.probe import probe

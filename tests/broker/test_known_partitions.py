@@ -14,13 +14,14 @@ from spark_kafka_eos.appending.append import add_partitions
 from spark_kafka_eos.appending.append_task import append_attempt
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, EncodedBlock, EncodeReport
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.recorder import recording
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.recorder import recording
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_EXECUTORS
 from tests.broker.conftest import options_of
 

@@ -10,9 +10,10 @@ import pytest
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, must_not_restart
-from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER, appended_to
 

@@ -12,21 +12,22 @@ from confluent_kafka.admin import AdminClient
 
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, LedgerRefused
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.describe import topics
+from spark_kafka_eos.kafka.protocol.facts import TopicFacts, TransactionFacts
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.describe import topics
-from spark_kafka_eos.protocol.facts import TopicFacts, TransactionFacts
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.offsets import latest
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.transaction import shared

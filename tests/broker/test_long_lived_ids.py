@@ -12,8 +12,9 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.protocol import describe
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER

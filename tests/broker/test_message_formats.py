@@ -18,19 +18,21 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerError, BrokerUnreachable
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import PLAIN, ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.connection import Connection
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.legacy import as_record_batches
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import PLAIN, MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.options.reserved import OFFSETS_TOPIC
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.run import examine
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.legacy import as_record_batches
-from spark_kafka_eos.wire.record_batch import scan
 from tests.batches import reads
 from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure

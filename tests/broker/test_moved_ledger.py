@@ -9,13 +9,13 @@ import json
 
 import pytest
 
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.broker.conftest import options_of
 from tests.kafka_tools import tool

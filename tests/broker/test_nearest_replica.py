@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.offsets import latest
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.testing import EmbeddedKafka, Proxy
-from spark_kafka_eos.wire.decode import decode
 from tests.producing import produce, transact
 from tests.reading import await_stable, table
 

@@ -10,18 +10,18 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.auth import oauth
-from spark_kafka_eos.auth.oauth import Tokens
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.auth import oauth
+from spark_kafka_eos.kafka.auth.oauth import Tokens
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.connection import Connection
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
 from spark_kafka_eos.options import ClientOptions, source_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
-from spark_kafka_eos.protocol.offsets import latest
-from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.testing.topic_reader import read_topic
-from spark_kafka_eos.verify.follower import witness
+from spark_kafka_eos.tools.verify.follower import witness
 from tests.copying import Copy
 from tests.oauth import SECRET, guarded_kafka
 from tests.producing import produce

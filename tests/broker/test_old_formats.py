@@ -22,16 +22,19 @@ from spark_kafka_eos.appending import formats
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerError
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.recorder import recording
+from spark_kafka_eos.kafka.wire.batch_header import Compression
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.ledger.entry import Written
-from spark_kafka_eos.model import Compression, MicroBatch, ProducerIdentity, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.recorder import recording
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import scan
 from tests.conftest import KAFKA_OLDEST
 from tests.kafka_tools import tool
 from tests.messages import BY_BROKER, T0, message, wrapper

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.open_transactions import oldest_open
-from spark_kafka_eos.protocol.facts import Marks
-from spark_kafka_eos.protocol.offsets import marks
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.offsets import marks
+from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from tests.producing import produce, transact
 from tests.waiting import until
 

@@ -14,22 +14,23 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.admin import ElectionType
 
-from spark_kafka_eos.appending.produce import Appender
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import DataLoss
-from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.offsets import latest
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction import shared as transactions
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.decode import decode
 from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker

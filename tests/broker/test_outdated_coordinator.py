@@ -13,14 +13,14 @@ import pytest
 
 from lab.real_runs.witness import decoded
 from spark_kafka_eos.appending.report import CommitReport
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts
-from spark_kafka_eos.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Passed, Proxy, Watcher
 from spark_kafka_eos.testing.proxy_frames import RequestHeader
-from spark_kafka_eos.verify.verification import verify
+from spark_kafka_eos.tools.verify.verification import verify
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.producing import produce

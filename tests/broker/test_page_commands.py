@@ -25,9 +25,9 @@ from lab.jars import perf_tools_class_path
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.trace import Phase, Request, Trace
 from spark_kafka_eos.observe import trace_file
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.trace import Phase, Request, Trace
 from spark_kafka_eos.testing.java import java
 from tests.broker.conftest import options_of
 from tests.copying import Copy

@@ -15,13 +15,14 @@ from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER, reads
 
 pytestmark = pytest.mark.broker

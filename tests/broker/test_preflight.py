@@ -11,20 +11,20 @@ import pytest
 from confluent_kafka import Consumer, Producer, ShareConsumer
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli import main as cli
 from spark_kafka_eos.errors import BrokerError, PreflightFailed
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import GroupFacts
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import examine, preflight
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import GroupFacts
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.tools.cli import main as cli
 from tests.broker.conftest import options_of
 from tests.conftest import topic_factory
 from tests.copying import Copy

@@ -18,18 +18,18 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.entry import source_mark
 from spark_kafka_eos.observe import trace_file
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.tools.cli.main import app
 from tests.broker.conftest import options_of
 from tests.copying import Copy
 from tests.hostile import EVIL, is_harmless
 from tests.letters import headers_of
 from tests.producing import produce, transact
-from tests.unit.cli.test_trace import report, request
+from tests.unit.tools.cli.test_trace import report, request
 
 pytestmark = pytest.mark.broker
 
@@ -105,7 +105,7 @@ SCENES: Mapping[str, Scene | str] = {
     "query ledger": Scene(_QUERY),
     "query history": Scene(_QUERY, shows=False),
     "query resolve": Scene((*_QUERY, "--checkpoint-location", "{traces}")),
-    "top": "tests/unit/cli/test_terminal.py::test_the_live_screen_shows_no_escape_sequence_either",
+    "top": "tests/unit/tools/cli/test_terminal.py::test_the_live_screen_shows_no_escape_sequence_either",
     "trace": Scene((EVIL[:20], "--dir", "{traces}", "--html", "{traces}/page.html", "--svg", "{traces}/picture.svg")),
     "transactions list": Scene(_KAFKA),
     "transactions describe": Scene(("{id}", *_KAFKA)),

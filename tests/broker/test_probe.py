@@ -9,20 +9,20 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.append import append
-from spark_kafka_eos.cli import main as cli
 from spark_kafka_eos.errors import PreflightFailed
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.open_transactions import oldest_open
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.abilities import TRANSACTION_APIS
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.probe import probe
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import examine_source, preflight
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.tools.cli import main as cli
+from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from tests.principals import add_user
 from tests.reading import await_stable
 

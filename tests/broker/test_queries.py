@@ -14,20 +14,20 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.files import files_at
-from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.cli.top import Look
-from spark_kafka_eos.cli.top_rows import QUERIES, query_rows
 from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.entry import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.operators.queries import QueryReader
 from spark_kafka_eos.preflight.rights import Right
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts
-from spark_kafka_eos.protocol.offsets import latest
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.spark.checkpoint import next_batch
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.cli.top import Look
+from spark_kafka_eos.tools.cli.top_rows import QUERIES, query_rows
+from spark_kafka_eos.tools.operators.queries import QueryReader
 from tests.broker.conftest import expire, options_of
 from tests.copying import Copy
 from tests.pages import ROOT
@@ -314,7 +314,7 @@ def test_watching_prints_a_line_of_json_each_time_until_it_is_interrupted(copy, 
         if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("spark_kafka_eos.cli.shown.sleep", sleep)
+    monkeypatch.setattr("spark_kafka_eos.tools.cli.shown.sleep", sleep)
     lines = command("list", "--watch", "0.5", "--json", code=130).splitlines()
     assert [json.loads(line)[0]["unread"] for line in lines] == [1000] * 3
     assert pauses == [0.5] * 3
@@ -362,7 +362,7 @@ def test_the_live_screen_looks_at_outputs_where_a_cluster_has_too_many_partition
     query = copy()
     commit(query, 0, 0, 100)
     target = str(query.options.topic)
-    monkeypatch.setattr("spark_kafka_eos.cli.top.MOST_PARTITIONS", 0)
+    monkeypatch.setattr("spark_kafka_eos.tools.cli.top.MOST_PARTITIONS", 0)
     holder = transact(kafka.bootstrap, target, [b"y"] * 3, "leave open", transactional_id=f"{target}-held")
     try:
         picture = Look(cluster, topics=None, ledger_topics=[books])()

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 import pyarrow as pa
 import pytest
 
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.describe import transaction
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.describe import transaction
-from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
 from tests.producing import KEEP

@@ -15,7 +15,7 @@ import pytest
 from kafka.protocol.producer import ProduceRequest
 
 from lab.bench.old_formats import CODECS, record_sets
-from spark_kafka_eos.protocol.connection import Connection
+from spark_kafka_eos.kafka.protocol.connection import Connection
 from tests.broker.conftest import options_of
 from tests.broker.test_old_formats import configure, magics
 from tests.zookeeper import serve

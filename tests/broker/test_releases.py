@@ -13,14 +13,15 @@ import pytest
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
-from spark_kafka_eos.model import MicroBatch, TopicPartition
-from spark_kafka_eos.operators.open_transactions import oldest_open
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.probe import probe
 from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import group_offsets
+from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER, reads
 from tests.reading import ours

@@ -13,20 +13,20 @@ from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.append_task import append_attempt
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.dead_letters.signature import MAC, signature
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
-from spark_kafka_eos.replay.plan import MOST_STREAMS
-from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.replay.plan import MOST_STREAMS
 from tests.letters import headers_of
 from tests.producing import produce
 from tests.reading import read_committed

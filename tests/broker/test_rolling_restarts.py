@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from lab.soak.brokers import await_in_sync
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.embedded import EmbeddedKafka

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spark_kafka_eos.protocol.versions import RANGES
+from spark_kafka_eos.kafka.protocol.versions import RANGES
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.proxy_frames import message_class
 

@@ -9,9 +9,9 @@ import traceback
 import pytest
 
 from spark_kafka_eos.errors import AuthenticationFailed
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.preflight.rights import Right
-from spark_kafka_eos.protocol.cluster import Cluster
 from tests.principals import add_user
 
 pytestmark = pytest.mark.broker

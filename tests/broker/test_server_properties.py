@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.properties import entries
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.run import examine
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.conftest import release
 from tests.pages import ROOT

@@ -7,12 +7,13 @@ from functools import partial
 
 import pytest
 
-from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.appending.sequences import next_sequence
 from spark_kafka_eos.errors import BrokerError, CommitOutcomeUnknown, InvalidRow, ProducerFenced, TransactionAborted
-from spark_kafka_eos.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.producing.sequences import next_sequence
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.testing.read_offsets import group_offsets
 
 pytestmark = pytest.mark.broker

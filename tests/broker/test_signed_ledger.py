@@ -9,22 +9,23 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import LedgerRefused, ToolFailed
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.replay.send import plan
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.replay.send import plan
+from spark_kafka_eos.tools.verify import verify
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.verify import verify
 from tests.batches import BY_DRIVER, reads
 from tests.letters import headers_of
 from tests.producing import produce

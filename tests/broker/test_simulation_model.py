@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.simulation.conditions import USUAL, Conditions
-from spark_kafka_eos.appending.sequences import next_sequence
+from spark_kafka_eos.kafka.producing.sequences import next_sequence
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.conftest import KAFKA_39
 from tests.transacting import NOBODY, ModelSide, RealSide

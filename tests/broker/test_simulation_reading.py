@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.wire.record_batch import HEADER, check_crc, scan
+from spark_kafka_eos.kafka.wire.record_batch import HEADER, check_crc, scan
 from tests.transacting import ModelSide, RealSide
 
 pytestmark = pytest.mark.broker

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.proxy import Proxy
 

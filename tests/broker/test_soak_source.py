@@ -10,7 +10,7 @@ from lab.soak.queries import ABORTED, MIRROR, SOURCE, output
 from lab.soak.source import KEYS, Source
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.testing.topic_reader import read_topic
-from spark_kafka_eos.verify.provenance_bytes import pack
+from spark_kafka_eos.tools.verify.provenance_bytes import pack
 from tests.producing import produce
 
 pytestmark = pytest.mark.broker

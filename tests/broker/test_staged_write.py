@@ -27,11 +27,12 @@ from spark_kafka_eos.errors import (
     StagingFull,
     StagingLost,
 )
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
 from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch, destination_of
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.offsets import latest
-from spark_kafka_eos.protocol.transactions import idempotent_identity
 from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from tests.batches import BY_DRIVER

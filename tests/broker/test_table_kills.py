@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from tests.broker.conftest import options_of
 from tests.broker.one_batch import table_at
 from tests.broker.table_kills import ANY, STEPS, Kills, PostgreSql, Sqlite, table_of

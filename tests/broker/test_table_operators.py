@@ -9,8 +9,8 @@ import sqlite3
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.errors import ProducerFenced
+from spark_kafka_eos.tools.cli.main import app
 from tests import held
 from tests.broker.write_both import table_at
 

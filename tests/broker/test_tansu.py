@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.run import examine
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
 from tests.reading import ours

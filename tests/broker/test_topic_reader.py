@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_kafka_eos.demo.flights import Flight
-from spark_kafka_eos.demo.flights_producer import Produced, produce
 from spark_kafka_eos.errors import UnknownTopic
+from spark_kafka_eos.testing.demo.flights import Flight
+from spark_kafka_eos.testing.demo.flights_producer import Produced, produce
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends, group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic

@@ -9,10 +9,11 @@ import pytest
 
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing import Proxy
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction

@@ -13,20 +13,21 @@ from dataclasses import dataclass, replace
 import pytest
 from typer.testing import CliRunner, Result
 
-from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.cli.top import Look
-from spark_kafka_eos.cli.top_screen import RowTable, Top
-from spark_kafka_eos.cli.transactions import transactions
 from spark_kafka_eos.errors import ProducerFenced
-from spark_kafka_eos.model import ProducerIdentity, TopicPartition
-from spark_kafka_eos.operators.open_transactions import partitions_of, survey
-from spark_kafka_eos.operators.survey import Ending, ProducerCounts, Survey, active_ids, producer_counts
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import Marks
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.proxy import Fault, Proxy
+from spark_kafka_eos.tools.cli.top import Look
+from spark_kafka_eos.tools.cli.top_screen import RowTable, Top
+from spark_kafka_eos.tools.cli.transactions import transactions
+from spark_kafka_eos.tools.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.tools.operators.survey import Ending, ProducerCounts, Survey, active_ids, producer_counts
 from tests.broker.conftest import batch_of, options_of
 from tests.kafka_tools import table, tool
 from tests.pages import ROOT

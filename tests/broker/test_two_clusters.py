@@ -8,14 +8,15 @@ from collections import Counter
 import pytest
 
 from spark_kafka_eos.errors import LedgerRefused, UnknownTopic
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol import cluster as cluster_module
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.entry import SourceProgress
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
-from spark_kafka_eos.model import MicroBatch, OffsetRange, SourceRange, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.protocol import cluster as cluster_module
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.testing.read_offsets import group_offsets

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, PreflightFailed
-from spark_kafka_eos.operators.open_transactions import survey
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.run import preflight
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.testing import EmbeddedKafka
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.operators.open_transactions import survey
 from tests.broker.conftest import options_of
 from tests.broker.table_scene import Scene
 from tests.kafka_tools import tool

@@ -25,31 +25,32 @@ from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.appending import blocks as eos_blocks
 from spark_kafka_eos.appending.barrier import AppendReport
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, EncodeSettings, Target
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
-from spark_kafka_eos.fetching import visibility
-from spark_kafka_eos.fetching.visibility import visible
+from spark_kafka_eos.kafka.fetching import visibility
+from spark_kafka_eos.kafka.fetching.visibility import visible
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol import offsets as broker_offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.batch_header import CONTROL
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts as ledger_verdicts
 from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
-from spark_kafka_eos.model import CONTROL, OffsetRange, TopicPartition
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol import offsets as broker_offsets
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.verify import scan
+from spark_kafka_eos.tools.verify.findings import Invariant
+from spark_kafka_eos.tools.verify.follower import Follower
+from spark_kafka_eos.tools.verify.history import to_line
+from spark_kafka_eos.tools.verify.verification import verify
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import Event
-from spark_kafka_eos.verify import scan
-from spark_kafka_eos.verify.findings import Invariant
-from spark_kafka_eos.verify.follower import Follower
-from spark_kafka_eos.verify.history import to_line
-from spark_kafka_eos.verify.verification import verify
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
 from tests.letters import headers_of

@@ -15,12 +15,13 @@ from spark_kafka_eos.appending.append import StagedWrite
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.staging import Staging
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.connection import Connection
+from spark_kafka_eos.kafka.protocol.offsets import latest
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
-from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction

@@ -24,16 +24,17 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from spark_kafka_eos.appending.produce import Appender
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import Compression, OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.batch_header import Compression, RecordBatchHeader
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.headers import HEADERS
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.testing.jars import class_path
 from spark_kafka_eos.testing.java import java
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.headers import HEADERS
 
 pytestmark = pytest.mark.broker
 

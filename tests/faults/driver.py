@@ -1,7 +1,7 @@
 """A streaming query's driver without Spark: plans, writes and notes micro-batches as Spark does.
 
 It keeps a checkpoint in Spark's format, encodes and stages a batch's rows as tasks do, and settles the batch as the
-sink does. The records tell where they come from (verify/provenance_bytes.py), and which driver wrote them. If the
+sink does. The records tell where they come from (tools/verify/provenance_bytes.py), and which driver wrote them. If the
 source is on another cluster, it is read: the values found there are the keys of the output.
 """
 
@@ -25,17 +25,18 @@ from spark_kafka_eos.appending.blocks import BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.staging import folder_of, staging_of
 from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_to_json
+from spark_kafka_eos.kafka.protocol import cluster as cluster_module
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, OffsetRange, Offsets, TopicPartition, offsets_to_json
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.preflight.run import preflight
-from spark_kafka_eos.protocol import cluster as cluster_module
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.spark.checkpoint import micro_batch
+from spark_kafka_eos.tools.verify.provenance_bytes import pack
 from spark_kafka_eos.transaction.commit import commit_batch, committer
-from spark_kafka_eos.verify.provenance_bytes import pack
 from tests.batches import BY_DRIVER
 
 PARTITIONS = 2  # of the source, and of the target: source partition p goes to target partition p

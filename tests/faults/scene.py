@@ -17,17 +17,17 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from lab.forked import forked_after
-from spark_kafka_eos.model import IsolationLevel
+from spark_kafka_eos.kafka.partitions import IsolationLevel
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Fault, Proxy
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic
-from spark_kafka_eos.verify.provenance_bytes import SIZE, unpack
-from spark_kafka_eos.verify.verification import verify
+from spark_kafka_eos.tools.verify.provenance_bytes import SIZE, unpack
+from spark_kafka_eos.tools.verify.verification import verify
 from tests.faults import driver
 from tests.faults.driver import PARTITIONS, RECORDS, Job
 from tests.reading import await_stable

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.soak.brokers import await_in_sync
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.metadata import PartitionDescription
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.metadata import PartitionDescription
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.proxy import Proxy
 from tests.faults.driver import PARTITIONS, RECORDS

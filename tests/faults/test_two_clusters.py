@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from spark_kafka_eos.failpoints import POINTS
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.protocol.cluster import Cluster
 from tests.faults.driver import PARTITIONS, Job, main
 from tests.faults.scene import SECONDS, client_of, processes
 from tests.producing import produce

@@ -27,7 +27,7 @@ from spark_kafka_eos import (
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.testing import schema_registry
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.verify import verify
+from spark_kafka_eos.tools.verify import verify
 from tests.producing import produce
 from tests.reading import librdkafkas, read_committed
 from tests.spark.test_progress import until

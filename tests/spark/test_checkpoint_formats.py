@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.appending.files import files_at
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment

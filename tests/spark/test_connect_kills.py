@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests import held

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_kafka_eos.testing.driver import Driver, python_environment
-from spark_kafka_eos.verify.verification import verify
+from spark_kafka_eos.tools.verify.verification import verify
 from tests.pages import ROOT
 from tests.reading import read_committed
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from spark_kafka_eos import TransactionalWriter, from_confluent
-from spark_kafka_eos.cli.main import app
-from spark_kafka_eos.demo.orders import LARGEST, SUBJECT, expected, produce, register, value_of, way_of
+from spark_kafka_eos.testing.demo.orders import LARGEST, SUBJECT, expected, produce, register, value_of, way_of
 from spark_kafka_eos.testing.registry import RegistryServer
+from spark_kafka_eos.tools.cli.main import app
 from tests.pages import ROOT
 from tests.reading import read_committed
 

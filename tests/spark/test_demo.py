@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from spark_kafka_eos.demo.run import run
 from spark_kafka_eos.testing import jars
+from spark_kafka_eos.testing.demo.run import run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

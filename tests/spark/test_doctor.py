@@ -14,9 +14,9 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.doctor import executors
-from spark_kafka_eos.doctor.pythons import CONNECTOR, PYSPARK, findings, together
 from spark_kafka_eos.preflight.findings import Severity
+from spark_kafka_eos.tools.doctor import executors
+from spark_kafka_eos.tools.doctor.pythons import CONNECTOR, PYSPARK, findings, together
 from tests.pages import ROOT
 from tests.terminal import KAFKA_EOS
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from spark_kafka_eos.demo.flights import late_flights, payload, read_airlines, read_flights
-from spark_kafka_eos.demo.run import JOB as FLIGHT_DELAYS
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.testing.demo.flights import late_flights, payload, read_airlines, read_flights
+from spark_kafka_eos.testing.demo.run import JOB as FLIGHT_DELAYS
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from tests import held
 from tests.conftest import SecuredKafka

@@ -17,8 +17,8 @@ from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.report import EncodeReport
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import InvalidSchema
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark import micro_batch_writer
 from spark_kafka_eos.spark.encode_stage import StagingTask
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, _has_arrow, _stage, _stage_here

@@ -7,8 +7,8 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.demo.flights import Flight, late_flights, payload
-from spark_kafka_eos.demo.run import JOB
+from spark_kafka_eos.testing.demo.flights import Flight, late_flights, payload
+from spark_kafka_eos.testing.demo.run import JOB
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.connection import Connection
 from spark_kafka_eos.options import ClientOptions, source_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.connection import Connection
 from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
 from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from tests.kdc import Realm, serve

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.reading import read_committed

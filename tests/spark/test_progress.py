@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from spark_kafka_eos import ProgressListener, offsets_behind_latest
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.lag import OpenTransaction
-from spark_kafka_eos.spark.worker import COLLECTOR
+from spark_kafka_eos.spark.worker import STATS_ENDPOINT
 from spark_kafka_eos.testing.ports import free_ports
 from tests import waiting
 from tests.producing import produce, transact
@@ -95,7 +95,7 @@ def test_a_line_per_batch_says_what_was_read_and_what_was_aborted(spark, bootstr
         until(lambda: len(caplog.records) == 2)
     assert batches == {0: list(range(20)), 1: list(range(20, 25))}
     assert {record.levelno for record in caplog.records} == {logging.INFO}
-    assert spark.conf.get(COLLECTOR).split(":")[1] == str(port)
+    assert spark.conf.get(STATS_ENDPOINT).split(":")[1] == str(port)
     lines = [json.loads(message) for message in caplog.messages]
     assert [(line["query_id"], line["batch_id"]) for line in lines] == [(str(query.id), 0), (str(query.id), 1)]
     [first], [second] = (line["sources"] for line in lines)

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from lab.jars import built_in_connector
 from spark_kafka_eos import ProgressListener, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import offsets_from_json
+from spark_kafka_eos.kafka.partitions import offsets_from_json
 from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.jars import files

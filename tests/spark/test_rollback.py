@@ -14,7 +14,8 @@ import pytest
 
 from lab.jars import built_in_connector
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition, with_bounds, with_origin, with_sinks
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.source_offset import Origin, SinkIdentity, with_bounds, with_origin, with_sinks
 from spark_kafka_eos.testing.driver import Driver, committed_batches
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.jars import files

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 
-from spark_kafka_eos.model import offsets_from_json, recorded_origin, recorded_start
+from spark_kafka_eos.kafka.partitions import offsets_from_json
+from spark_kafka_eos.source_offset import recorded_origin, recorded_start
 from tests.producing import delete_records, produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos import Conflict, Held, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import TransactionFacts, Unread
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.transaction import shared
 from tests.held import reached, release

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from spark_kafka_eos.cli.main import app
 from spark_kafka_eos.testing.driver import Driver, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
-from spark_kafka_eos.verify import ComparedColumns, verify
+from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.verify import ComparedColumns, verify
 from tests.pages import ROOT
 from tests.producing import produce
 

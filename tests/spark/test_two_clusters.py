@@ -16,16 +16,16 @@ from pyspark.errors import StreamingQueryException
 from typer.testing import CliRunner
 
 from spark_kafka_eos import ProgressListener
-from spark_kafka_eos.cli.main import app
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.progress import cluster_id, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.arrow_stream import arrow_stream
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.read_offsets import group_offsets
+from spark_kafka_eos.tools.cli.main import app
 from tests import waiting
 from tests.conftest import topic_factory
 from tests.producing import produce

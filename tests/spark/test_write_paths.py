@@ -23,11 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.appending.staging import INLINE_BYTES
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.protocol.producers import producers
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.offsets import latest
-from spark_kafka_eos.protocol.producers import producers
 from spark_kafka_eos.spark.shuffled import slot_of
 from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka

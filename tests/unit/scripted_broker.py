@@ -12,9 +12,9 @@ from kafka.protocol.consumer import ListOffsetsResponse
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.versions import choose
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.versions import choose
 
 TOPIC_ID = uuid.UUID(int=7)
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 
+from spark_kafka_eos.kafka.protocol.connection import Connection
 from spark_kafka_eos.options import ClientOptions, Security
-from spark_kafka_eos.protocol.connection import Connection
 
 ApiVersion = ApiVersionsResponse.ApiVersion
 PLAINTEXT = Security()

@@ -86,7 +86,7 @@ def test_a_name_that_does_not_exist_is_reported_as_by_python():
 
 def test_importing_the_package_and_its_lower_layers_loads_no_pyspark():
     code = """
-import sys, spark_kafka_eos, spark_kafka_eos.model, spark_kafka_eos.failpoints
+import sys, spark_kafka_eos, spark_kafka_eos.micro_batch, spark_kafka_eos.failpoints
 print(sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j", "pandas", "kafka")))
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -9,7 +9,7 @@ LOADED = """
 import logging, logging.config
 logging.config.fileConfig("conf/logging.ini", disable_existing_loggers=False)
 logging.getLogger("spark_kafka_eos.writing.commit").info("batch 3 committed")
-logging.getLogger("spark_kafka_eos.protocol").debug("a request")
+logging.getLogger("spark_kafka_eos.kafka.protocol").debug("a request")
 logging.getLogger("py4j.clientserver").warning("a call with a password")
 logging.getLogger("somebody.else").info("chatter")
 logging.getLogger("somebody.else").warning("a warning")

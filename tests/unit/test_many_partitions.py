@@ -19,28 +19,23 @@ from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.appending.send_plan import SendPlan
-from spark_kafka_eos.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.producing.send_plan import SendPlan
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.offsets import latest
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.ledger.refusal import Refuse
-from spark_kafka_eos.model import (
-    MicroBatch,
-    OffsetAndMetadata,
-    OffsetRange,
-    ProducerIdentity,
-    SourceRange,
-    TopicPartition,
-)
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.parsers import output_topics
-from spark_kafka_eos.protocol.groups import GroupCoordinator
-from spark_kafka_eos.protocol.offsets import latest
 from spark_kafka_eos.reading.positions import Positions
 from spark_kafka_eos.reading.sampling import bytes_per_offset, ends_by_weight
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import appended_to, reads
 from tests.model_kafka import KafkaModel
 
@@ -249,7 +244,7 @@ def test_offsets_of_all_partitions_become_visible_with_the_transaction():
 
 
 def _begun(kafka) -> ProducerIdentity:
-    from spark_kafka_eos.protocol.transactions import TransactionCoordinator
+    from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 
     return TransactionCoordinator(kafka.cluster(), "id", 60_000).init_producer_id()
 

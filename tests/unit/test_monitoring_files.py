@@ -17,7 +17,7 @@ from promql_parser import VectorSelector
 
 from spark_kafka_eos.observe.metrics import Metric
 from spark_kafka_eos.observe.query_metrics import QUERY_METRICS
-from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS
+from spark_kafka_eos.tools.operators.cluster_metrics import CLUSTER_METRICS
 from tests.pages import ROOT
 
 DASHBOARD = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text())

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_eos
-from spark_kafka_eos.cli.timeline import html, svg
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.logs import logger
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.words import one_line, printable
 from spark_kafka_eos.observe.metrics import Metric, Series
-from spark_kafka_eos.words import one_line, printable
+from spark_kafka_eos.tools.cli.timeline import html, svg
 from tests.hostile import EVIL, HIDDEN
-from tests.unit.cli.test_trace import report, request
+from tests.unit.tools.cli.test_trace import report, request
 
 PACKAGE = Path(spark_kafka_eos.__file__).parent
 _log = logger("spark_kafka_eos.test_printable")
@@ -66,7 +66,7 @@ def test_every_logger_of_this_package_is_such_a_one():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger":
                 where = f"{file.relative_to(PACKAGE)}: {ast.unparse(node)}"
                 assert where in (
-                    "logs.py: logging.getLogger(name)",
+                    "kafka/logs.py: logging.getLogger(name)",
                     "spark/commit_log.py: logging.getLogger('spark_kafka_eos')",
                 ), where
 

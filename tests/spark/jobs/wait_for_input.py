@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos.spark.prompt_input import PromptInput, acknowledge_at_once
+from spark_kafka_eos.startup.quickack import QuickAck, set_quickack
 
 
 def wait(batches: Iterator[pa.RecordBatch]) -> float:
@@ -27,11 +27,11 @@ def plain(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @dataclass(frozen=True)
-class Prompt(PromptInput):
+class Prompt(QuickAck):
     unit: str = "ms"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"waited": [wait(batches)], "acknowledged": [acknowledge_at_once()]})
+        yield pa.record_batch({"waited": [wait(batches)], "acknowledged": [set_quickack()]})
 
 
 spark = SparkSession.builder.appName("wait").getOrCreate()

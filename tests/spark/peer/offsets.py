@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spark_kafka_eos.model import OffsetRange, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition, offsets_from_json, offsets_to_json
 from spark_kafka_eos.options import parsers, source_options
 from spark_kafka_eos.reading.task_split import split
 from tests.spark.peer.case import Refusal, case

@@ -12,9 +12,10 @@ from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import EncodeReport, encoded
 from spark_kafka_eos.errors import InvalidRow, TooManyDeadLetters, TransactionAborted
-from spark_kafka_eos.model import Ack, ProducerIdentity, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
+from spark_kafka_eos.kafka.protocol.recorder import connecting, recording
 from spark_kafka_eos.options.values import Limit
-from spark_kafka_eos.protocol.recorder import connecting, recording
 from tests.model_kafka import KafkaModel
 
 IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_eos.appending.append_mode import SMALL_BYTES, Choice, SessionKind, append_tasks, choose, offsets
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from tests.batches import reads
 
 CLUSTER = SessionKind(classic=True, local=False, speculates=False)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts, obstacle
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("alerts", 0)
 ONCE = StageAttempts(current_attempt=0, completed_tasks=2, failed_tasks=0, num_tasks=2)

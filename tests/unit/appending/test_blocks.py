@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options.parsers import output_topics
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.record_batch import scan
 
 NOW = 1_700_000_000_000
 

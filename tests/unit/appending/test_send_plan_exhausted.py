@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from lab.simulation.partition import Partition
-from spark_kafka_eos.appending.send_plan import Batch, PartitionResponse, SendPlan, SendRequest
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError
-from spark_kafka_eos.model import Ack, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import Ack
+from spark_kafka_eos.kafka.producing.send_plan import Batch, PartitionResponse, SendPlan, SendRequest
 from tests.matrix import Cell
 
 AT = TopicPartition("orders", 0)

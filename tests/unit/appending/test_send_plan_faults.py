@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from lab.simulation.partition import Partition
-from spark_kafka_eos.appending.send_plan import (
+from spark_kafka_eos.errors import BrokerUnreachable
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import Ack
+from spark_kafka_eos.kafka.producing.send_plan import (
     Batch,
     LeaderConnection,
     PartitionResponse,
@@ -19,9 +22,7 @@ from spark_kafka_eos.appending.send_plan import (
     SendPlan,
     SendRequest,
 )
-from spark_kafka_eos.appending.sequences import next_sequence
-from spark_kafka_eos.errors import BrokerUnreachable
-from spark_kafka_eos.model import Ack, TopicPartition
+from spark_kafka_eos.kafka.producing.sequences import next_sequence
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 NODES = (1, 2)

@@ -13,7 +13,7 @@ from spark_kafka_eos.appending.files import Files, LocalFiles
 from spark_kafka_eos.appending.staging import INLINE_BYTES, Staging, folder_of, folder_of_run, staging_of
 from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import ConfigurationError, StagingFull, StagingLost
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.options import sink_options
 
 

@@ -15,7 +15,7 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.staging import INLINE_BYTES, KEPT_SECONDS
 from spark_kafka_eos.appending.temporary import CARRIED_BYTES, PREFIX, TemporaryStaging, is_private
 from spark_kafka_eos.errors import ConfigurationError, StagingLost
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 NOW = time.time()
 

@@ -12,7 +12,7 @@ from importlib.metadata import metadata, packages_distributions
 import pytest
 from packaging.requirements import Requirement
 
-from spark_kafka_eos.cli.main import COMMANDS
+from spark_kafka_eos.tools.cli.main import COMMANDS
 from tests.unit.ci.test_verdict import ROOT, script
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -87,7 +87,7 @@ def test_a_commands_extra_installs_the_packages_that_the_command_needs():
             assert {named(of_package[package][0]) for package in command.extra.packages} <= installed, name
 
 
-EXPLAINED = {"spark_kafka_eos/cli/runbook.md"}  # of docs/, for `kafka-eos explain`
+EXPLAINED = {"spark_kafka_eos/tools/cli/runbook.md"}  # of docs/, for `kafka-eos explain`
 
 
 def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):

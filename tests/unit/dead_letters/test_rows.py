@@ -17,11 +17,11 @@ from spark_kafka_eos.dead_letters.headers import DeadLetter, Header, letter_of, 
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.dead_letters.signature import is_signed, signature
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import Secret
 from spark_kafka_eos.options.parsers import output_topics
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.record_batch import scan
 
 ASIDE = DeadLetterTopic(topic="dead", query_id="q", batch_id=7, transactional_id="clean")
 TARGETS = {

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from spark_kafka_eos.failpoints import POINTS
-from spark_kafka_eos.protocol.versions import RANGES
+from spark_kafka_eos.kafka.protocol.versions import RANGES
 from tests.faults.states import STATES
 from tests.pages import ROOT, named
 

@@ -25,7 +25,7 @@ KAFKAS_AND_SPARKS = """
 """
 # The packages whose classes are the design's nouns, and those of their classes that are no terms: plain English for
 # steps, answers and helpers.
-OF_THE_DESIGN = ("ledger", "transaction", "appending", "fetching", "reading")
+OF_THE_DESIGN = ("ledger", "transaction", "appending", "kafka/fetching", "kafka/producing", "reading")
 PLAIN = """
     Answer ArrowFiles Arrival Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds Learned
     LocalFiles Locate Lost Others Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target
@@ -115,7 +115,7 @@ def test_the_designs_classes_have_the_names_of_terms():
     public = {
         name
         for name, files in names().items()
-        if not name.startswith("_") and any(file.split("/")[0] in OF_THE_DESIGN for file in files)
+        if not name.startswith("_") and any(file.rpartition("/")[0] in OF_THE_DESIGN for file in files)
     }
     others = {name for name in public if not any(stem(word) in terms for word in words_of(name))}
     assert others - {*PLAIN.split()} == set(), "explain it in docs/glossary.md, or give it a term's name"

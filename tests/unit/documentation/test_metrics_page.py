@@ -7,7 +7,7 @@ import re
 import pytest
 
 from spark_kafka_eos.observe.query_metrics import QUERY_METRICS
-from spark_kafka_eos.operators.cluster_metrics import CLUSTER_METRICS
+from spark_kafka_eos.tools.operators.cluster_metrics import CLUSTER_METRICS
 from tests.pages import ROOT
 
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()

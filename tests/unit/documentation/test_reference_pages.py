@@ -11,10 +11,11 @@ import typer
 
 import spark_kafka_eos
 import spark_kafka_eos.testing
-import spark_kafka_eos.verify
+import spark_kafka_eos.tools.verify
 from lab.__main__ import app as laboratory
 from spark_kafka_eos import errors
-from spark_kafka_eos.cli import main
+from spark_kafka_eos.kafka import errors as kafka_errors
+from spark_kafka_eos.tools.cli import main
 from tests.pages import PAGES, ROOT, run
 
 
@@ -38,7 +39,7 @@ def test_the_page_on_errors_links_to_the_section_that_the_message_names():
 
 
 def test_the_page_on_errors_quotes_what_a_message_says_of_the_commit():
-    for committed, said in errors._COMMITTED.items():
+    for committed, said in kafka_errors._COMMITTED.items():
         row = re.search(rf"^\| `{committed}` \| (.+?) \|", page("errors"), re.MULTILINE)
         assert row is not None
         assert said.startswith(row[1].removesuffix(" …"))
@@ -52,7 +53,7 @@ def test_the_page_on_errors_says_unknown_of_a_commit_whose_outcome_is_not_known(
 
 def test_the_page_on_errors_has_no_word_on_a_commit_that_it_does_not_explain():
     words = {word for _, _, said in ERROR_ROWS for word in said.split(", ")} - {"any"}
-    assert words <= {f"`{committed}`" for committed in (*errors._COMMITTED, None)}
+    assert words <= {f"`{committed}`" for committed in (*kafka_errors._COMMITTED, None)}
 
 
 SINK = ("appending", "ledger", "participants", "transaction")
@@ -142,7 +143,7 @@ def test_the_runbook_names_commands_and_options_that_there_are():
 
 # -- the Python API
 
-MODULES = (spark_kafka_eos, spark_kafka_eos.testing, spark_kafka_eos.verify)
+MODULES = (spark_kafka_eos, spark_kafka_eos.testing, spark_kafka_eos.tools.verify)
 
 
 def api_of(module) -> str:

@@ -20,8 +20,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 
 from spark_kafka_eos.appending.report import CommitReport
-from spark_kafka_eos.cli.timeline import html, svg
-from spark_kafka_eos.protocol.trace import Phase, Request, Trace
+from spark_kafka_eos.kafka.protocol.trace import Phase, Request, Trace
+from spark_kafka_eos.tools.cli.timeline import html, svg
 from tests.browser import BROKEN_WORDS, SCROLLS, Browser, browser
 from tests.pages import ROOT
 

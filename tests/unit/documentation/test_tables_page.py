@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.participants import refusal
 from spark_kafka_eos.participants.sql import CREATE
 from spark_kafka_eos.participants.token import Token, UnreadableToken

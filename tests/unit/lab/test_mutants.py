@@ -8,7 +8,7 @@ import pytest
 
 from lab.mutants import PACKAGES, ROOT, ROOT_PACKAGE, Mutant, copy_package, judged, usual_tests
 
-NOTICES = "tests/unit/wire/test_varint.py"
+NOTICES = "tests/unit/kafka/wire/test_varint.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,13 @@ def copy(tmp_path_factory):
 
 
 def varint(old, new):
-    return Replaced(module="wire/varint.py", operator="by hand", occurrence=0, old=old, new=new)
+    return Replaced(module="kafka/wire/varint.py", operator="by hand", occurrence=0, old=old, new=new)
 
 
 def test_a_mutant_is_noticed_by_the_first_test_that_fails_and_is_gone_afterwards(copy):
     wrong = varint("return max(1, -(-zigzag.bit_length() // 7))", "return 2")
     assert str(judged(wrong, copy, [[NOTICES]])).startswith(f"{NOTICES}::test_")
-    file = "wire/varint.py"
+    file = "kafka/wire/varint.py"
     assert (copy / file).read_bytes() == (ROOT_PACKAGE / file).read_bytes()
 
 
@@ -59,5 +59,7 @@ def test_a_mutant_meets_the_tests_of_its_package_first():
 
 
 def test_every_package_that_a_query_uses_is_among_them():
-    packages = {path.name for path in ROOT_PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert packages - set(PACKAGES) == {"cli", "demo", "doctor", "testing", "verify"}
+    packages = {str(path.parent.relative_to(ROOT_PACKAGE)) for path in ROOT_PACKAGE.rglob("__init__.py")}
+    assert packages - set(PACKAGES) == {
+        *(".", "kafka", "testing", "testing/demo", "tools", "tools/cli", "tools/doctor", "tools/verify")
+    }

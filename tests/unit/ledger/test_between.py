@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.ledger.between import has_records
-from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
 from tests.model_kafka import KafkaModel
 
 IN, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write
 from spark_kafka_eos.ledger.diagnosis import diagnose
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.verdicts import Skip, Write
-from spark_kafka_eos.model import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.model_kafka import KafkaModel
 

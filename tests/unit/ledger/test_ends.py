@@ -8,9 +8,11 @@ from uuid import UUID
 
 import pytest
 
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
-from spark_kafka_eos.model import MicroBatch, Offsets, Origin, SourceRange, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
+from spark_kafka_eos.source_offset import Origin
 
 O0, O1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 OLD, NEW = (Origin(cluster="here", topic_ids={"orders": UUID(int=number)}) for number in (1, 2))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import (
     LedgerEntry,
@@ -19,7 +20,7 @@ from spark_kafka_eos.ledger.entry import (
     newest,
 )
 from spark_kafka_eos.ledger.signing import Signer
-from spark_kafka_eos.model import OffsetAndMetadata, Origin, TopicPartition
+from spark_kafka_eos.source_offset import Origin
 
 QUERY = "8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11"
 AT = TopicPartition("kafka-eos-ledger", 0)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.topic import follow
-from spark_kafka_eos.model import OffsetAndMetadata, TopicPartition
-from spark_kafka_eos.protocol.cluster import Cluster
 
 NO_CLUSTER = cast(Cluster, None)  # the reader is given
 OUT = TopicPartition("out", 0)  # where version 1 kept its pointer

@@ -8,14 +8,15 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.topic import LedgerReader
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import reads
 from tests.model_kafka import KafkaModel
 

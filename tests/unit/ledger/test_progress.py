@@ -8,12 +8,13 @@ from typing import cast
 import pytest
 
 from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger import progress
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.ledger.progress import committed_by, committed_progress, last_batch
-from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.options.source import SinkLedger
+from spark_kafka_eos.source_offset import Origin, SinkIdentity
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 FIRST, SECOND = uuid.UUID(int=1), uuid.UUID(int=2)

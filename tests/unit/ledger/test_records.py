@@ -9,11 +9,11 @@ import pytest
 
 from lab.simulation.partition import Partition
 from lab.simulation.stored import stored
-from spark_kafka_eos.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import scan, stamp
 from spark_kafka_eos.ledger.records import LedgerRecords, RecordLog
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import scan, stamp
 
 AT = TopicPartition("ledger", 0)
 
@@ -145,7 +145,7 @@ def test_of_one_id_all_records_are_found_and_no_others_whatever_their_compressio
 
 
 def test_the_uncompressed_records_of_other_ids_are_not_even_decoded(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    from spark_kafka_eos.wire import single
+    from spark_kafka_eos.kafka.wire import single
 
     decoded: list[int] = []
     real = single.records

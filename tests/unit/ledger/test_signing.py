@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.entry import (
     LedgerEntry,
     MovedLedger,
@@ -22,7 +23,7 @@ from spark_kafka_eos.ledger.entry import (
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.verdicts import decide
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 
 OLD, NEW = "a key of 16 letters", "another key of 16 letters"
 AT = TopicPartition("books", 0)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_to_json
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written, digest, source_mark
 from spark_kafka_eos.ledger.refusal import Refuse
@@ -27,7 +28,8 @@ from spark_kafka_eos.ledger.verdicts import (
 )
 from spark_kafka_eos.ledger.versions import MOST_RANGES, added, contains
 from spark_kafka_eos.ledger.versions import last as last_version
-from spark_kafka_eos.model import MicroBatch, Origin, SinkIdentity, SourceRange, TopicPartition, offsets_to_json
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
+from spark_kafka_eos.source_offset import Origin, SinkIdentity
 from tests.batches import reads
 
 O0, O1, O2, P0 = (

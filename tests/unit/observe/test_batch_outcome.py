@@ -9,13 +9,13 @@ import pytest
 from pyspark import TaskContext
 
 from spark_kafka_eos.appending.report import CommitReport
+from spark_kafka_eos.kafka.protocol.trace import Request, Trace
 from spark_kafka_eos.observe import datagrams
 from spark_kafka_eos.observe.datagrams import Collector
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.observe.outcomes import outcome_of
 from spark_kafka_eos.observe.tallies import BatchOutcome
 from spark_kafka_eos.options import sink_options, source_options
-from spark_kafka_eos.protocol.trace import Request, Trace
 from spark_kafka_eos.reading import records
 from spark_kafka_eos.spark import source
 

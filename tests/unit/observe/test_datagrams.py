@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe import datagrams as module
 from spark_kafka_eos.observe.datagrams import Collector, send_outcome, send_tallies
 from spark_kafka_eos.observe.tallies import BatchOutcome, RangeTally

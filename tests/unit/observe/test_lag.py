@@ -7,9 +7,9 @@ import json
 import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import Marks
 from spark_kafka_eos.observe.lag import Standstill, kafka_offsets, lasting, offsets_behind_latest, standstills
-from spark_kafka_eos.protocol.facts import Marks
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RATE = {"description": "RateStream", "startOffset": 1, "endOffset": 2, "latestOffset": 9}

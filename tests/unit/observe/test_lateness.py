@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.lateness import Lateness
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 
 from spark_kafka_eos.appending.report import CommitReport
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.trace import Phase, Request, Trace
 from spark_kafka_eos.observe import trace_file
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.observe.progress import QueryFigures, SourceFigures
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.trace import Phase, Request, Trace
 from spark_kafka_eos.spark.commit_log import JsonLines
 from tests.pages import ROOT
 
@@ -73,7 +73,7 @@ def test_the_line_of_a_batch_is_one_of_the_schema_in_the_log_of_either_sink_and_
 
 def test_any_other_line_of_the_sink_is_one_of_the_schema():
     record = logging.LogRecord(
-        "spark_kafka_eos.protocol.retry", logging.WARNING, "f", 1, "retrying in %d ms", (5,), None
+        "spark_kafka_eos.kafka.protocol.retry", logging.WARNING, "f", 1, "retrying in %d ms", (5,), None
     )
     LINES.validate(json.loads(JsonLines().format(record)))
 

@@ -13,10 +13,10 @@ import pytest
 
 from spark_kafka_eos.appending.private_folders import UnsafeFolder
 from spark_kafka_eos.appending.report import CommitReport
+from spark_kafka_eos.kafka.protocol.trace import Request, Trace
 from spark_kafka_eos.observe import trace_file
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.trace import Request, Trace
 
 OPTIONS = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "orders/1", "topic": "out"}
 SENT = Request(api="EndTxn", node="b:1", start=1.0, milliseconds=1.0, error="no response")

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import Marks
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.observe.progress import QueryFigures, figures, kafka_sources
 from spark_kafka_eos.observe.tallies import RangeTally
-from spark_kafka_eos.protocol.facts import Marks
 
 T0, T1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("other", 0)
 HELD = OpenTransaction(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe import query_metrics as m
 from spark_kafka_eos.observe.metrics import BUCKETS, MOST_TOPICS, OTHER_TOPICS, Series, by_topic
 from spark_kafka_eos.observe.progress import QueryFigures, SourceFigures

@@ -14,11 +14,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.protocol.trace import Phase, Request, Trace
+from spark_kafka_eos.kafka.wire.headers import HEADERS
 from spark_kafka_eos.observe.links import Traceparents
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.trace import Phase, Request, Trace
-from spark_kafka_eos.wire.headers import HEADERS
 
 OPTIONS = sink_options(
     {

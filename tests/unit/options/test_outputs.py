@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.options.outputs import OutputTopic, shown
 from spark_kafka_eos.options.parsers import output_topics
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_kafka_eos.model import TopicPartition as TP
+from spark_kafka_eos.kafka.partitions import TopicPartition as TP
 from spark_kafka_eos.options import parsers as p
 from spark_kafka_eos.options.values import LatestMinus, Limit
 

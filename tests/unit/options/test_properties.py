@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos.auth.kerberos import Kerberos
-from spark_kafka_eos.auth.tokens import TokenProvider
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.auth.kerberos import Kerberos
+from spark_kafka_eos.kafka.auth.tokens import TokenProvider
 from spark_kafka_eos.options import from_properties, sink_options, source_options
 from spark_kafka_eos.options.properties import entries
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import TopicPartition as TP
+from spark_kafka_eos.kafka.partitions import TopicPartition as TP
 from spark_kafka_eos.options import SourceOptions, Timestamps, source_options
 from spark_kafka_eos.options.values import LatestMinus
 

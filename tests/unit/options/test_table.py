@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import spark_kafka_eos
-from spark_kafka_eos.auth.secret import Secret
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.options import ClientOptions, SinkOptions, SourceOptions, table
 from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT
 from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, is_known, take

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Repeat, Skip, Verdict, Write
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide
 from spark_kafka_eos.participants.token import Token, UnreadableToken
 

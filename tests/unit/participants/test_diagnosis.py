@@ -7,10 +7,10 @@ import pytest
 from spark_kafka_eos.errors import TableFailed, ToolFailed
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Skip, Write
-from spark_kafka_eos.operators.ending import carry_out
-from spark_kafka_eos.operators.settle import settle
 from spark_kafka_eos.participants.decide import Again, Finish
 from spark_kafka_eos.participants.diagnosis import diagnose_with_table
+from spark_kafka_eos.tools.operators.ending import carry_out
+from spark_kafka_eos.tools.operators.settle import settle
 from tests.both import OPTIONS, PATIENCE, Kafka, Killed, Table, batch, both_have, driver, kill, nothing, rows_of, run
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
-from spark_kafka_eos.model import ProducerIdentity
 from spark_kafka_eos.participants.token import Token, UnreadableToken, decode, encode
 
 COUNT = st.integers(0, 2**62)

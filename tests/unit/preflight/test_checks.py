@@ -9,14 +9,16 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import MicroBatch, Origin, SourceRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight.checks import Facts, findings, source_findings
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.loop import loop
 from spark_kafka_eos.preflight.sources import refuse_loop
-from spark_kafka_eos.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.source_offset import Origin
 from tests.model_kafka import KafkaModel
 
 EVERYTHING = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_eos.kafka.protocol.facts import TopicFacts, Unread
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.checks import Facts
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.message_formats import any_old, findings
-from spark_kafka_eos.protocol.facts import TopicFacts, Unread
 
 OUT, LEDGER, OFFSETS, TRANSACTIONS = "orders", "kafka-eos-ledger", "__consumer_offsets", "__transaction_state"
 OLD_PROTOCOL = {"inter.broker.protocol.version": "2.8", "log.message.format.version": "3.0-IV1"}

@@ -11,15 +11,17 @@ from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.appending.staging_space import Space
 from spark_kafka_eos.errors import ConfigurationError, PreflightFailed
-from spark_kafka_eos.model import MicroBatch, Origin, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import GroupFacts
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.preflight import run
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.run import examine_staging, preflight
 from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_members
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.cluster import Cluster
-from spark_kafka_eos.protocol.facts import GroupFacts
+from spark_kafka_eos.source_offset import Origin
 from tests.batches import reads
 from tests.model_kafka import KafkaModel
 

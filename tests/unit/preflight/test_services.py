@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_eos.kafka.protocol.facts import Abilities
 from spark_kafka_eos.preflight import releases
 from spark_kafka_eos.preflight.abilities import sink_findings, source_findings
 from spark_kafka_eos.preflight.findings import Severity
 from spark_kafka_eos.preflight.releases import BUGS, release_of
 from spark_kafka_eos.preflight.services import SERVICES, recognised
-from spark_kafka_eos.protocol.facts import Abilities
 
 PAGE = (Path(__file__).parents[3] / "docs" / "brokers.md").read_text()
 

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 
 from lab.simulation.partition import Entry, Partition
-from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json, recorded_start
+from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.reading.positions import JsonOffsets
-from spark_kafka_eos.wire.encode import encode
+from spark_kafka_eos.source_offset import UNRESOLVED, recorded_start
 from tests.model_kafka import KafkaModel
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

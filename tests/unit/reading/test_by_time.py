@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from lab.simulation.partition import Partition
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import scan, stamp
 from spark_kafka_eos.reading import by_time
 from spark_kafka_eos.reading.by_time import OffsetsByTime
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import scan, stamp
 from tests.model_kafka import KafkaModel
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

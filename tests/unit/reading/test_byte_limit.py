@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_eos.model import OffsetRange, RecordBatchHeader, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 from spark_kafka_eos.reading.byte_limit import Sample, ends_within, look_further, sample
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

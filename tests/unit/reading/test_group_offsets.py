@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, ConfigurationError
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.entry import source_mark
-from spark_kafka_eos.model import UNRESOLVED, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
+from spark_kafka_eos.source_offset import UNRESOLVED
 from tests.model_kafka import KafkaModel, lost, refused
 
 FIRST, SECOND = {"t": {"0": 5, "1": 7}}, {"t": {"0": 9, "1": 7}}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.model import UNRESOLVED, offsets_from_json, with_start
+from spark_kafka_eos.kafka.partitions import offsets_from_json
 from spark_kafka_eos.reading.next_start import NextMicroBatch
+from spark_kafka_eos.source_offset import UNRESOLVED, with_start
 from tests.unit.reading.brokers import OPEN
 
 A, B, C = ({"t": {"0": number, "1": number}} for number in (10, 20, 30))

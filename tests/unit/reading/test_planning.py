@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.options.source import Start, Timestamps
 from spark_kafka_eos.options.values import LatestMinus
 from spark_kafka_eos.reading.planning import (

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
-from spark_kafka_eos.model import UNRESOLVED, TopicPartition, offsets_from_json, recorded_start
+from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
+from spark_kafka_eos.source_offset import UNRESOLVED, recorded_start
 from tests.unit.reading.brokers import OPEN, T0, T1, Brokers, Ends, first_batch, json_of, ranges, recorded
 
 

@@ -6,7 +6,7 @@ import uuid
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.reading.ranges import SCHEMA, as_rows, from_rows
 from spark_kafka_eos.spark.schema import ranges_schema
 

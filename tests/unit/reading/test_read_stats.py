@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.header_table import header_table
+from spark_kafka_eos.kafka.wire.record_batch import HEADER, scan
 from spark_kafka_eos.reading.read_stats import Tally
-from spark_kafka_eos.wire.header_table import header_table
-from spark_kafka_eos.wire.record_batch import HEADER, scan
 
 T0 = TopicPartition("t", 0)
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableRecord, UnknownTopic
-from spark_kafka_eos.fetching.fetch_steps import Fetched
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.headers import HEADERS
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading import records as reading
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.headers import HEADERS
-from spark_kafka_eos.wire.record_batch import scan
 from tests.model_kafka import KafkaModel
 
 T0 = TopicPartition("t", 0)

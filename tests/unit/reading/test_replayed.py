@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_eos.errors import DataLoss
+from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
 from spark_kafka_eos.ledger import progress
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, source_mark
-from spark_kafka_eos.model import SinkIdentity, TopicPartition, offsets_from_json, recorded_sinks, with_sinks
+from spark_kafka_eos.source_offset import SinkIdentity, recorded_sinks, with_sinks
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, recorded
 
 SINK = {"sink.kafka.transactional.id": "copy"}

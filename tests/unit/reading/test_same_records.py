@@ -7,7 +7,8 @@ import json
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
-from spark_kafka_eos.model import Origin, SinkIdentity, TopicPartition, recorded_origin, recorded_start, with_origin
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.source_offset import Origin, SinkIdentity, recorded_origin, recorded_start, with_origin
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, ranges, recorded
 
 TOLERANT = {"failOnDataLoss": "false"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.reading import sampling
 from spark_kafka_eos.reading.sampling import ends_by_weight
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import scan
 from tests.model_kafka import KafkaModel
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

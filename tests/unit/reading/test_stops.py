@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.entry import SourceProgress
-from spark_kafka_eos.model import TopicPartition
 from spark_kafka_eos.reading.stops import Stop, began_before, is_empty, next_stop
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))

@@ -7,14 +7,8 @@ import json
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
-from spark_kafka_eos.model import (
-    TopicPartition,
-    offsets_from_json,
-    recorded_bounds,
-    recorded_origin,
-    recorded_start,
-    with_bounds,
-)
+from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
+from spark_kafka_eos.source_offset import recorded_bounds, recorded_origin, recorded_start, with_bounds
 from tests.unit.reading.brokers import OPEN, T0, T1, Brokers, json_of, ranges, recorded
 
 BY_TIME = [{"endingTimestamp": "20"}, {"endingOffsetsByTimestamp": '{"t": {"0": 20}}'}]  # times are offsets here

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.reading.task_split import Task, split
 
 

@@ -16,7 +16,7 @@ from spark_kafka_eos import confluent_decoder, confluent_encoder, from_confluent
 from spark_kafka_eos.appending.blocks import EncodeSettings
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, UndecodableRecord
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.ranges import as_rows
 from spark_kafka_eos.reading.records import arrow_schema

@@ -15,7 +15,7 @@ from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, InvalidRow, InvalidSchema, errors_of_source
-from spark_kafka_eos.model import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.reading.ranges import as_rows
 from spark_kafka_eos.spark import arrow_stream as module

@@ -5,7 +5,9 @@ import pytest
 
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.errors import KafkaEosError
-from spark_kafka_eos.model import Origin, SinkIdentity, SourceRange, TopicPartition, with_origin, with_sinks
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.micro_batch import SourceRange
+from spark_kafka_eos.source_offset import Origin, SinkIdentity, with_origin, with_sinks
 from spark_kafka_eos.spark.checkpoint import micro_batch, next_batch, starts_where_the_query_began
 
 PLANNED_AT = 1795267731042

@@ -32,6 +32,7 @@ SCHEMA = StructType([StructField("value", BinaryType())])
 LISTED = """
 import sys
 slow = {"asyncio", "http", "multiprocessing", "sqlite3", "ssl", "unittest", "xml"}
+rooms = {"auth", "fetching", "operators", "producing", "protocol", "wire"}
 messages = {"admin", "consumer", "metadata", "producer", "sasl"}
 
 def listed(name):
@@ -41,7 +42,8 @@ def listed(name):
         is_message = part[0] == "protocol" and part[1:2] and part[1] in messages and part[2:]
         return name if is_message or part[0] not in ("", "errors", "protocol", "util") else package
     if package == "spark_kafka_eos":
-        return part[0] or package
+        inside = part[1] if part[1:] and part[1] in rooms else ""
+        return f"{part[0]}/{inside}" if part[0] in ("kafka", "tools") else part[0] or package
     known = package in sys.stdlib_module_names or package.startswith(("_cython", "cython_runtime"))
     return None if known and package not in slow else package
 
@@ -49,10 +51,15 @@ def imported(before):
     return sorted({listed(name) for name in set(sys.modules) - before} - {None, "pyspark", "py4j", "spark_kafka_eos"})
 """
 
-FILES = {"errors", "lazy", "spark", "words"}
-CONNECTION = {"auth", "google_crc32c", "kafka", "logs", "model", "options", "protocol", "wire"} | {
-    f"kafka.protocol.metadata.{each}" for each in ("api_versions", "find_coordinator", "metadata")
-}
+FILES = {"errors", "kafka", "kafka/", "lazy", "moved", "spark", "startup"}  # kafka: deferred, not executed
+CONNECTION = {
+    "kafka/auth",
+    "google_crc32c",
+    "kafka",
+    "options",
+    "kafka/protocol",
+    "kafka/wire",
+} | {f"kafka.protocol.metadata.{each}" for each in ("api_versions", "find_coordinator", "metadata")}
 
 
 class Process(NamedTuple):
@@ -66,26 +73,26 @@ class Process(NamedTuple):
 
 PROCESSES = {
     "finds the data source": Process(
-        "pyspark.sql.worker.lookup_data_sources", "import pyspark_kafka_eos", FILES | {"logs", "pyspark_kafka_eos"}
+        "pyspark.sql.worker.lookup_data_sources", "import pyspark_kafka_eos", FILES | {"pyspark_kafka_eos"}
     ),
     "creates the source": Process(
         "pyspark.sql.worker.create_data_source",
         f"from spark_kafka_eos.spark.datasource import KafkaEosDataSource\nKafkaEosDataSource({SOURCE}).schema()",
-        FILES | {"auth", "logs", "model", "options", "reading"},
+        FILES | {"kafka/auth", "options", "reading"},
     ),
     "plans a read": Process(
         "pyspark.sql.worker.plan_data_source_read",
         "from spark_kafka_eos.spark.datasource import KafkaEosDataSource\n"
         f"source = KafkaEosDataSource({SOURCE})\n"
         "source.streamReader(source.schema())",
-        FILES | {"auth", "logs", "model", "options", "reading"},
+        FILES | {"kafka/auth", "options", "reading", "source_offset"},
     ),
     "plans a stream's batches": Process(
         "pyspark.sql.streaming.python_streaming_source_runner",
         "from spark_kafka_eos.spark.datasource import KafkaEosDataSource\n"
         f"source = KafkaEosDataSource({SOURCE})\n"
         "source.streamReader(source.schema())._positions",
-        FILES | CONNECTION | {"reading", "kafka.protocol.consumer.offsets"},
+        FILES | CONNECTION | {"reading", "source_offset", "kafka.protocol.consumer.offsets"},
     ),
     "plans a write": Process(
         "pyspark.sql.worker.write_into_data_source",
@@ -97,7 +104,7 @@ PROCESSES = {
         "import spark_kafka_eos.preflight.run",
         FILES
         | CONNECTION
-        | {"appending", "ledger", "preflight", "reading"}
+        | {"appending", "ledger", "preflight", "reading", "source_offset"}
         | {f"kafka.protocol.{each}" for each in ("consumer.group", "producer.transaction")},
     ),
     "reads records": Process(
@@ -105,10 +112,10 @@ PROCESSES = {
         "import pickle, sys\n"
         "reader = pickle.loads(sys.stdin.buffer.read())\n"
         "import spark_kafka_eos.reading.records as records\n"
-        "from spark_kafka_eos.fetching.fetch_steps import Fetched\n"
-        "from spark_kafka_eos.model import OffsetRange, TopicPartition\n"
-        "from spark_kafka_eos.wire.record_batch import scan\n"
-        "from spark_kafka_eos.wire.single import encode_record\n"
+        "from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched\n"
+        "from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition\n"
+        "from spark_kafka_eos.kafka.wire.record_batch import scan\n"
+        "from spark_kafka_eos.kafka.wire.single import encode_record\n"
         "at = TopicPartition('orders', 0)\n"
         "log = memoryview(encode_record(b'key', b'value', 5))\n"
         "fetched = Fetched(partition=at, buffer=log, batches=list(scan(log)), aborted=(), next_offset=1,\n"
@@ -117,7 +124,7 @@ PROCESSES = {
         "assert rows.num_rows == 1",
         FILES
         | CONNECTION
-        | {"fetching", "numpy", "pyarrow", "reading"}
+        | {"kafka/fetching", "numpy", "pyarrow", "reading", "source_offset"}
         | {"kafka.protocol.consumer.fetch", "kafka.protocol.consumer.offsets"},
         pickle.dumps(KafkaEosStreamReader(source_options(SOURCE))),
     ),
@@ -133,7 +140,7 @@ PROCESSES = {
         "encoder = BlockEncoder(EncodeSettings(topic='a', targets={'a': Target(partitions=2)}), 0, None, lambda: 5)\n"
         "assert sum(block.records for block in [*encoder.add(rows), *encoder.finish()]) == 2\n"
         "stage.report_row('done')",
-        FILES | CONNECTION | {"appending", "dead_letters", "numpy", "observe", "pyarrow", "reading"},
+        FILES | CONNECTION | {"appending", "dead_letters", "kafka/producing", "numpy", "observe", "pyarrow", "reading"},
         pickle.dumps(KafkaEosStreamWriter(sink_options(SINK), SCHEMA)),
     ),
     "commits": Process(
@@ -147,11 +154,14 @@ PROCESSES = {
             "appending",
             "dead_letters",
             "failpoints",
-            "fetching",
+            "kafka/fetching",
+            "kafka/producing",
             "ledger",
+            "micro_batch",
             "observe",
             "preflight",
             "reading",
+            "source_offset",
             "transaction",
         }
         | {f"kafka.protocol.{each}" for each in ("consumer.fetch", "consumer.group", "consumer.offsets")}

@@ -31,14 +31,15 @@ from spark_kafka_eos.errors import (
     ReplayFailed,
     StagingFull,
 )
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.single import encode_record
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.participants.sql import SqlTable
-from spark_kafka_eos.protocol.cluster import Cluster
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.transaction import calls
-from spark_kafka_eos.wire.single import encode_record
 from tests.batches import reads
 from tests.both import Table
 from tests.model_kafka import KafkaModel, lost, refused

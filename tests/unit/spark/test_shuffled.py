@@ -7,7 +7,7 @@ from dataclasses import replace
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import EncodeReport, encoded
 from spark_kafka_eos.errors import InvalidRow
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.spark.shuffled import block_row, read, report_rows
 
 SLOTS = 3

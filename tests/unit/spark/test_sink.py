@@ -28,16 +28,17 @@ from spark_kafka_eos.errors import (
     ProducerFenced,
     UnknownTopic,
 )
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.spark import sink
 from spark_kafka_eos.spark.planned_here import leave, noted
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
 from spark_kafka_eos.spark.sink_commit import kept_cluster, pinned
 from spark_kafka_eos.spark.staged_message import StagedMessage
-from spark_kafka_eos.wire.encode import encode
 from tests.model_kafka import KafkaModel
 
 SCHEMA = StructType([StructField("value", BinaryType())])

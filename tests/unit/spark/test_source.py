@@ -10,8 +10,9 @@ from pyspark.sql.streaming import python_streaming_source_runner
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError, DataLoss, UnknownTopic
-from spark_kafka_eos.model import UNRESOLVED, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.source_offset import UNRESOLVED
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
 from spark_kafka_eos.spark.planned_here import found, noted
 from spark_kafka_eos.spark.source import KafkaEosStreamReader, TaskRanges

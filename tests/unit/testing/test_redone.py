@@ -10,9 +10,10 @@ import pytest
 
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
+from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.ledger.entry import Written
 from spark_kafka_eos.ledger.verdicts import Write
-from spark_kafka_eos.model import MicroBatch, ProducerIdentity
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.testing.redone import redone
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_EXECUTORS, reads

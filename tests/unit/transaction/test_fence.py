@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.model import ProducerIdentity
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.fence import Fence
 from tests.model_kafka import KafkaModel
 

@@ -6,8 +6,9 @@ import pytest
 
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerError, LedgerRefused
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.model import MicroBatch, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending import formats, producer_ids
+from spark_kafka_eos.appending import formats
 from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import (
@@ -20,13 +20,17 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
     UnknownTopic,
 )
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import PLAIN, ProducerIdentity
+from spark_kafka_eos.kafka.producing import producer_ids
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import HEADER
 from spark_kafka_eos.ledger.entry import Written
-from spark_kafka_eos.model import PLAIN, MicroBatch, Origin, ProducerIdentity, SinkIdentity, SourceRange, TopicPartition
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.source_offset import Origin, SinkIdentity
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import HEADER
 from tests.batches import BY_DRIVER, reads
 from tests.model_kafka import KafkaModel, refused
 
@@ -183,7 +187,7 @@ def test_two_that_write_at_the_same_time_have_different_producer_ids(kafka):
 
 
 def test_after_the_last_epoch_there_is_a_new_producer_id(kafka, monkeypatch):
-    monkeypatch.setattr("spark_kafka_eos.appending.sequences.LAST_EPOCH", 1)
+    monkeypatch.setattr("spark_kafka_eos.kafka.producing.sequences.LAST_EPOCH", 1)
     own = writes(kafka)
     first, second, third = written(own), written(own), written(own)
     assert (first[0], first[1], second[1], third[1]) == (second[0], 0, 1, 0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch
+from spark_kafka_eos.kafka.protocol.facts import ProducerState
 from spark_kafka_eos.ledger.entry import LedgerEntry, unreadable
-from spark_kafka_eos.model import NOBODY, ProducerEpoch, TopicPartition
-from spark_kafka_eos.protocol.facts import ProducerState
 from spark_kafka_eos.transaction.outcome import outcome
 
 ENTRY = LedgerEntry(query_id="q", batch_id=1, digest="d", serial=2, sources=())

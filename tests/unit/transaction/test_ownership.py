@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.model import NOBODY, ProducerEpoch, ProducerIdentity
-from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.transaction.ownership import (
     after_abort,
     is_given_up,

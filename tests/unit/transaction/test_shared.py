@@ -32,15 +32,16 @@ from spark_kafka_eos.errors import (
     UnknownTopic,
     must_not_restart,
 )
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import MOST_EARLIER_RUNS, SourceProgress
-from spark_kafka_eos.model import READS_NOTHING, MicroBatch, OffsetAndMetadata, SourceRange, TopicPartition
+from spark_kafka_eos.micro_batch import READS_NOTHING, MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
-from spark_kafka_eos.wire.encode import encode
 from tests.batches import BY_DRIVER, appended_to, reads
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused, unanswered
 

@@ -10,8 +10,8 @@ from lab.bench.figures import Point, Sweep, latencies
 from lab.bench.request_metrics import RequestMetrics
 from lab.commands.bench import parse_against
 from lab.commands.bench_eos import one_value_each, properties, truth
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.protocol.trace import Request, Trace
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.trace import Request, Trace
 
 
 def result(seconds, *milliseconds, pre_registration=False):

@@ -3,9 +3,9 @@
 import pytest
 
 from lab.bench.old_formats import CODECS, MAGICS, decode_old_formats, name, record_sets
-from spark_kafka_eos.wire.decode import decode
-from spark_kafka_eos.wire.legacy import as_record_batches
-from spark_kafka_eos.wire.record_batch import MAGIC_AT, scan
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.legacy import as_record_batches
+from spark_kafka_eos.kafka.wire.record_batch import MAGIC_AT, scan
 
 
 def test_every_format_and_codec_is_measured():

@@ -18,7 +18,7 @@ from lab.bench.timeline import (
     timeline,
 )
 from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.protocol.trace import Phase, Trace
+from spark_kafka_eos.kafka.protocol.trace import Phase, Trace
 
 
 def batch(milliseconds, **phases):

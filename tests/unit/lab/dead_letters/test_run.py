@@ -9,8 +9,8 @@ from rich.console import Console
 
 from lab.dead_letters.query import DEAD, GOOD
 from lab.dead_letters.run import Proof, Settings, table
-from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant, Violation
-from spark_kafka_eos.verify.verification import Report
+from spark_kafka_eos.tools.verify.findings import CheckedInvariant, Invariant, Violation
+from spark_kafka_eos.tools.verify.verification import Report
 
 LOST = Violation(kind="missing", where="orders-0@7", what="is not there", count=3)
 

@@ -12,8 +12,8 @@ from lab.commands.chaos import chaos
 from lab.killed import BETWEEN, KilledQuery
 from lab.lost_checkpoints.run import Settings, table
 from spark_kafka_eos.failpoints import POINTS
-from spark_kafka_eos.verify.findings import CheckedInvariant, Invariant
-from spark_kafka_eos.verify.verification import Report
+from spark_kafka_eos.tools.verify.findings import CheckedInvariant, Invariant
+from spark_kafka_eos.tools.verify.verification import Report
 
 
 @pytest.mark.parametrize(("records", "kills"), [(5_000, 2), (200_000, 100)])

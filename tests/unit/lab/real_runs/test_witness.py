@@ -24,13 +24,14 @@ from lab.real_runs.witness import Witness
 from lab.simulation.query import Checkpoint
 from lab.simulation.record import Append, Arrived, Marked, Recorder, Recording, Requested, TimedOut
 from lab.specification.steps import Outside, translate
-from spark_kafka_eos.model import MicroBatch, SourceRange, TopicPartition
-from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import stamp
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.testing.proxy import Passed
 from spark_kafka_eos.testing.proxy_frames import request_header
 from spark_kafka_eos.testing.proxy_rules import parse_rule
-from spark_kafka_eos.wire.encode import encode
-from spark_kafka_eos.wire.record_batch import stamp
 
 SECONDS = 60
 DRIVER, OTHER = "driver-1", "consumer"

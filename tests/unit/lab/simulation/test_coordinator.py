@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from lab.simulation.coordinator import Coordinator, Phase
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 
 OUT = TopicPartition("out", 0)
 

@@ -10,7 +10,7 @@ import pytest
 from lab.simulation.conditions import Conditions
 from lab.simulation.run import replay, run
 from lab.simulation.world import World
-from spark_kafka_eos.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from tests.seeded_bugs import BUGS, LATE_DRIVERS
 
 _FEW = 4_000

@@ -7,9 +7,9 @@ from kafka.protocol.admin import CreateTopicsRequest
 
 from lab.simulation.chance import Seeded
 from lab.simulation.shown import codes_in, shown, shown_answer
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.protocol import describe, offsets
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol import describe, offsets
 from tests.transacting import ModelSide
 
 ID = "id"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lab.simulation.chance import Seeded
-from spark_kafka_eos.fetching.fetch import Fetcher
-from spark_kafka_eos.model import OffsetRange, TopicPartition
-from spark_kafka_eos.protocol import offsets
-from spark_kafka_eos.wire.decode import control_marker, decode
-from spark_kafka_eos.wire.record_batch import check_crc, scan
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.wire.decode import control_marker, decode
+from spark_kafka_eos.kafka.wire.record_batch import check_crc, scan
 from tests.transacting import ModelSide
 
 ID = "id"

@@ -7,7 +7,7 @@ from kafka.protocol.admin import CreateTopicsRequest
 
 from lab.simulation.chance import Seeded
 from lab.simulation.topics import Topics
-from spark_kafka_eos.model import TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from tests.transacting import ModelSide
 
 OUT = TopicPartition("out", 0)

@@ -6,8 +6,8 @@ from types import SimpleNamespace as Request
 
 import pytest
 
-from spark_kafka_eos.protocol import describe
-from spark_kafka_eos.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from tests.transacting import ModelSide
 
 ID = "id"

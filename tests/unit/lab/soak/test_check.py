@@ -17,8 +17,8 @@ from lab.soak.check import (
     plan_of,
     succession,
 )
-from spark_kafka_eos.model import TopicPartition
-from spark_kafka_eos.verify.history import HistoryEntry
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.tools.verify.history import HistoryEntry
 
 # Two partitions; offset 2 of the first is a marker, offset 1 of the second was aborted.
 SOURCE = [

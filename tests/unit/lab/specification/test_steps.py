@@ -24,8 +24,8 @@ from lab.simulation.record import (
 from lab.simulation.run import recorded
 from lab.specification.steps import GROUP, LEDGER, SOURCE, Outside, translate
 from lab.specification.values import parse, text
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
-from spark_kafka_eos.model import TopicPartition
 
 IN = (TopicPartition("in", 0), TopicPartition("in", 1))
 OUT = (TopicPartition("out", 0), TopicPartition("out", 1))

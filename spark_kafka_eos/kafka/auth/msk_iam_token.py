@@ -1,0 +1,76 @@
+"""Tokens for AWS MSK IAM: a signed URL that allows `kafka-cluster:Connect`, made by Amazon's own signer.
+
+Nothing is sent to AWS for it, except to find credentials (instance metadata, STS).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from spark_kafka_eos.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
+
+
+def token(config: str) -> tuple[str, float]:
+    """A token provider; `config` is what `auth.msk_iam.provider` wrote.
+
+    Raises ConfigurationError without the signer or without a region, AuthenticationFailed without credentials,
+    BrokerUnreachable if STS does not answer.
+    """
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        from boto3 import Session
+        from botocore import exceptions
+        from botocore.credentials import CredentialProvider
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "kafka.sasl.mechanism",
+            f"AWS MSK IAM requires the package {error.name}",
+            action="Install spark-kafka-eos[aws] on the driver and the executors.",
+        ) from None
+    given: dict[str, str] = json.loads(config)
+    try:
+        session = Session(profile_name=given.get("profile"))
+        region = given.get("region") or os.environ.get("AWS_REGION") or session.region_name
+        if region is None:
+            raise ConfigurationError(
+                "kafka.bootstrap.servers",
+                "AWS MSK IAM needs the cluster's region, which is in no broker's host name",
+                action="Set the environment variable AWS_REGION on the driver and the executors.",
+            )
+        credentials = _assumed(given, region) if "role_arn" in given else session.get_credentials()
+        if credentials is None:
+            raise AuthenticationFailed(
+                "no AWS credentials were found",
+                action="Each process needs its own: an instance profile or pod role, environment variables "
+                "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or a profile (awsProfileName).",
+            )
+
+        class Found(CredentialProvider):  # type: ignore[misc]
+            def load(self) -> Any:
+                return credentials
+
+        signed, expiry_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, Found())
+    except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:
+        raise BrokerUnreachable(f"AWS does not answer: {error}") from None
+    except (exceptions.BotoCoreError, exceptions.ClientError) as error:  # their messages contain no keys
+        raise AuthenticationFailed(f"AWS credentials cannot be used: {error}") from None
+    return signed, expiry_ms / 1000
+
+
+def _assumed(given: dict[str, str], region: str) -> Any:
+    """Credentials of the role, obtained with static keys or with those that AWS's default chain finds."""
+    from boto3 import Session
+    from botocore.credentials import Credentials
+
+    session = Session(
+        aws_access_key_id=given.get("access_key_id"),
+        aws_secret_access_key=given.get("secret_access_key"),
+        aws_session_token=given.get("session_token"),
+    )
+    external = {"ExternalId": given["external_id"]} if "external_id" in given else {}
+    answer = session.client("sts", region_name=given.get("sts_region", region)).assume_role(
+        RoleArn=given["role_arn"], RoleSessionName=given.get("session_name", "spark-kafka-eos"), **external
+    )["Credentials"]
+    return Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])

@@ -1,0 +1,70 @@
+"""Which topics and partitions can be asked now, and which topics are no longer those that they were."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka.protocol.metadata import MetadataRequest
+
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.error_codes import name_of
+
+
+def unavailable(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    """The partitions that no broker leads, as one broker knows it now, and why. It waits for nothing.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    wanted = sorted(set(partitions))
+    described = _described(cluster, {tp.topic for tp in wanted})
+    reasons = {tp: _unavailable(described.get(tp.topic), tp) for tp in wanted}
+    return {tp: why for tp, why in reasons.items() if why}
+
+
+def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
+    """The topics that one broker does not describe now, and why. It waits for nothing.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    wanted = set(topics)
+    described = _described(cluster, wanted)
+    return {name: why for name in sorted(wanted) if (why := _unknown(described.get(name), name))}
+
+
+def deleted(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> list[str]:
+    """The topics that no longer have these ids: they were deleted since, whether they were created again or not.
+
+    As one broker knows it: for a moment, a broker may not know of a change. A broker without topic ids says nothing.
+    Source: KIP-516 (topic ids). Raises AuthorizationFailed, BrokerError, BrokerUnreachable.
+    """
+    with_ids = {name: topic_id for name, topic_id in ids.items() if topic_id.int}
+    there = cluster.existing(with_ids) if with_ids else []
+    return [name for name in sorted(with_ids) if name not in there or cluster.topic(name).id != with_ids[name]]
+
+
+def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
+    response = cluster.call_any(MetadataRequest(topics=topics, allow_auto_topic_creation=False), lambda _: ())
+    return {topic.name: topic for topic in response.topics}
+
+
+def _unknown(topic: Any, name: str) -> str:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {name} does not exist"
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"this principal lacks Describe on Topic {name}"
+    return f"{name_of(code)} for topic {name}" if code else ""
+
+
+def _unavailable(topic: Any, tp: TopicPartition) -> str:
+    if why := _unknown(topic, tp.topic):
+        return why
+    found = next((p for p in topic.partitions if p.partition_index == tp.partition), None)
+    if found is None:
+        return f"topic {tp.topic} has no partition {tp.partition}"
+    return "" if found.leader_id >= 0 else f"{tp} has no leader"

@@ -1,0 +1,13 @@
+"""A query's Python processes start in milliseconds: what each of them does not do, or not yet.
+
+Spark starts Python processes that plan, read, write and commit, and a query's first batch waits for each.
+
+deferred    loads kafka-python's protocol classes without its clients: a sink's commit imports in 178 ms instead of 306
+quickack    has the JVM send a task's input to its worker at once, instead of the last part 40 ms later
+frozen      keeps what was imported out of Spark's garbage collection after each task, 50 ms each
+
+In other places, for the same reason: names are imported when they are first used (`lazy.py`); one record is encoded
+without NumPy (`kafka/wire/single.py`, 110 ms); `spark/sink.py` imports pandas while rows are read. The command
+`kafka-eos-python` starts processes that have imported all of it (`../kafka_eos_python`).
+tests/unit/spark/test_imports_of_processes.py has the list of what each process imports.
+"""

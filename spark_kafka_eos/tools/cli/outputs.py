@@ -1,0 +1,57 @@
+"""How `kafka-eos query show` and `top` show what is open in the topics that a query writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from spark_kafka_eos.tools.cli.transaction_tables import WHO_ENDS, abort_command, ago, part_json
+from spark_kafka_eos.tools.operators.outputs import Output
+from spark_kafka_eos.tools.operators.survey import Ending, OpenPart
+
+
+def output_lines(written: Iterable[Output], now_ms: int) -> Iterator[tuple[str, str]]:
+    """A line for each topic, and one for each partition that nobody will release; names are left of them."""
+    for output in written:
+        yield "output", f"{output.topic}: {_state(output, now_ms)}"
+        yield from (("", abort_command(part)) for part in output.holding if part.ending is Ending.NOBODY)
+
+
+def _state(output: Output, now_ms: int) -> str:
+    oldest = output.oldest
+    said = []
+    if oldest is not None:
+        age = "" if oldest.since_ms is None else f", since {ago(now_ms - oldest.since_ms)}"
+        held = "an unknown number of" if output.held is None else f"{output.held:,}"
+        said.append(
+            f"open transactions hold {held} offsets in {len(output.holding)} of {_partitions(output)}; the oldest, in "
+            f"{oldest.partition}, is {_owner(oldest)}{age}; who ends it: {WHO_ENDS[oldest.ending]}"
+        )
+    elif output.partitions:
+        said.append(f"no transaction is open in {_partitions(output)}")
+    said += [f"unknown: {why}" for why in output.unknown]
+    return "; ".join(said) or "not looked at"
+
+
+def _partitions(output: Output) -> str:
+    return "1 partition" if output.partitions == 1 else f"{output.partitions} partitions"
+
+
+def _owner(part: OpenPart) -> str:
+    if part.facts is not None:
+        return f"of {part.facts.transactional_id}"
+    return f"of producer {part.producer.producer_id}, epoch {part.producer.epoch}"
+
+
+def outputs_json(written: Sequence[Output]) -> list[dict[str, Any]]:
+    """The same for JSON; `held_offsets` is null if it is unknown."""
+    return [
+        {
+            "topic": output.topic,
+            "partitions": output.partitions,
+            "held_offsets": output.held,
+            "open": [part_json(part) for part in output.holding],
+            "unknown": list(output.unknown),
+        }
+        for output in written
+    ]

@@ -1,0 +1,134 @@
+"""A table that takes part, on the command line: which one, what it holds, and what settles a batch of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.participants.decide import Again, Finish
+from spark_kafka_eos.participants.diagnosis import TableDiagnosis
+from spark_kafka_eos.participants.participant import Participant, is_participant
+from spark_kafka_eos.participants.token import Token, UnreadableToken, is_signed
+from spark_kafka_eos.tools.cli import python_name
+from spark_kafka_eos.tools.cli.terminal import Text
+from spark_kafka_eos.tools.operators.settle import Settlement
+
+_STEPS = {
+    "commit": ("Committed the Kafka transaction", "commits the Kafka transaction"),
+    "fence": (
+        "Fenced the table, and took the transactional id: the open batch is in neither",
+        "fences the table and takes the transactional id: an open batch is then in neither",
+    ),
+}
+
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="The query's participant, or a function without arguments that returns it, by its name in Python.",
+    ),
+]
+
+
+def participant_of(text: str) -> Participant:
+    """The participant that --table names. Raises typer.BadParameter."""
+    found = python_name.load(text, "--table")
+    if isinstance(found, type) or not is_participant(found):
+        found = found() if callable(found) else found
+    if not is_participant(found):
+        raise typer.BadParameter(
+            f"{text!r} is a {type(found).__name__}, which has not the methods held and commit of a participant",
+            param_hint="--table",
+        )
+    participant: Participant = found
+    return participant
+
+
+# -- what is shown
+
+
+def table_lines(found: TableDiagnosis) -> Iterator[tuple[str, str]]:
+    """What the table holds, what Kafka says of it, and what the next start will do: name and text of each line."""
+    signed = ", signed" if is_signed(found.held.token) else ""
+    yield "table", f"at version {found.held.version}: {_token(found.token)}{signed}"
+    if isinstance(found.token, Token):
+        of = found.token.identity
+        yield (
+            "its transaction",
+            f"producer {of.producer_id}, epoch {of.epoch} of {of.transactional_id}: {_state(found)}",
+        )
+    if found.verdict is None or isinstance(found.verdict, Finish):  # else the verdict says it
+        yield "next start", next_start(found)
+
+
+def next_start(found: TableDiagnosis) -> str:
+    """What a start does, by default one whose batch is the token's, in the words of `participants.decide`."""
+    match found.verdict or found.standing:
+        case Finish(token=token):
+            return f"commits this transaction (EndTxn), because the table has {token}"
+        case Again(reason=reason):
+            return f"appends the batch to Kafka again: {reason}"
+        case Refuse(reason=reason):
+            return f"is refused: {reason}"
+    return "goes on: table and Kafka have the same batches" if found.token is not None else "goes on as the ledger says"
+
+
+def _token(token: Token | UnreadableToken | None) -> str:
+    match token:
+        case Token():
+            return str(token)
+        case UnreadableToken(reason=reason):
+            return f"a token that cannot be used, {reason}"
+    return "no token"
+
+
+def _state(found: TableDiagnosis) -> str:
+    prepared = ", prepared" if isinstance(found.standing, Finish) else ""
+    return f"{found.transaction}{prepared}"
+
+
+def table_json(found: TableDiagnosis) -> dict[str, Any]:
+    """The same as plain values."""
+    token = found.token
+    fields: dict[str, Any] = {"version": found.held.version, "signed": is_signed(found.held.token)}
+    match token:
+        case Token():
+            of = token.identity
+            fields["token"] = {
+                "transactional_id": of.transactional_id,
+                "producer_id": of.producer_id,
+                "epoch": of.epoch,
+                "query_id": token.query_id,
+                "batch_id": token.batch_id,
+                "records": token.records,
+                "bytes": token.bytes,
+            }
+        case UnreadableToken(reason=reason):
+            fields["token"] = {"unreadable": reason}
+        case None:
+            fields["token"] = None
+    prepared = isinstance(found.standing, Finish)
+    return {**fields, "transaction": found.transaction, "prepared": prepared, "next_start": next_start(found)}
+
+
+# -- settling
+
+
+def settlement_view(settlement: Settlement, *, done: bool) -> Text:
+    """What was done, or would be, or why nothing can be."""
+    if not settlement.settled:
+        return Text(f"Cannot be settled here: {settlement.reason}. Nothing was changed. {settlement.action}".rstrip())
+    if settlement.step is None:
+        return Text(f"There is nothing to settle: {settlement.reason}.")
+    did, does = _STEPS[settlement.step]
+    return Text(f"{did}: {settlement.reason}." if done else f"--settle {does}: {settlement.reason}.")
+
+
+def settlement_json(settlement: Settlement, *, done: bool) -> dict[str, Any]:
+    """The same as plain values."""
+    done = done and settlement.settled and settlement.step is not None
+    fields = {"step": settlement.step, "settled": settlement.settled, "done": done}
+    return {**fields, "reason": settlement.reason, "action": settlement.action}

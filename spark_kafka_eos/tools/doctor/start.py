@@ -1,0 +1,97 @@
+"""What delays each Python process that Spark starts: a query's first batch waits for about seven of them, one after
+another. `conf/spark-defaults.conf` and docs/deploying.md have the measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from spark_kafka_eos.preflight.findings import Finding, Severity
+from spark_kafka_eos.tools.doctor.facts import Imported, Interpreter
+from spark_kafka_eos.tools.doctor.pythons import CONNECTOR, PYSPARK, REQUIREMENTS, to_use
+
+LAUNCHER = "kafka-eos-python"
+
+
+def findings(
+    answers: Mapping[str, Interpreter],
+    environment: Mapping[str, str],
+    *,
+    launcher: str | None,
+    hindrance: str | None = None,
+) -> Iterator[Finding]:
+    """`answers` are by who they are. `launcher` is kafka-eos-python of this environment, None if it is not there.
+    `hindrance` is why it cannot fork processes here, None if it can.
+    """
+    yield _imports(answers, hindrance)
+    yield _pyspark(answers, environment, launcher)
+    yield _packages(answers)
+    yield _threads(environment)
+
+
+def _imports(answers: Mapping[str, Interpreter], hindrance: str | None) -> Finding:
+    subject = "start of Python: imports"
+    if not any(Path(who).name == LAUNCHER for who in answers):
+        return Finding(severity=Severity.OK, subject=subject, found=f"in each process; {LAUNCHER} has them once")
+    found = "once: a driver's processes are forked" if hindrance is None else f"in each process: {hindrance}"
+    return Finding(severity=Severity.OK, subject=subject, found=found)
+
+
+def _pyspark(answers: Mapping[str, Interpreter], environment: Mapping[str, str], launcher: str | None) -> Finding:
+    subject = "start of Python: PySpark"
+    compiling = [who for who, python in answers.items() if _compiles_pyspark(python)]
+    if not compiling:
+        return Finding(severity=Severity.OK, subject=subject, found="imported with bytecode, or not at all")
+    launched = all(Path(who).name == LAUNCHER for who in compiling)
+    use = None if launcher is None or launched else to_use(launcher, environment)
+    mend = "kafka-eos doctor --fix, which unpacks it"
+    return Finding(
+        severity=Severity.WARNING,
+        subject=subject,
+        found=f"compiled from pyspark.zip at each start, by {', '.join(compiling)}",
+        meaning="Each process takes about half a second longer, and a query's first batch waits for about seven",
+        action=f"Run: {mend}" if use is None else f"{use}; or run: {mend}",
+    )
+
+
+def _compiles_pyspark(python: Interpreter) -> bool:
+    found = python.modules[PYSPARK]
+    return not found.error and found.zipped and not found.bytecode
+
+
+def _packages(answers: Mapping[str, Interpreter]) -> Finding:
+    subject = "start of Python: packages"
+    compiling = {python.executable: lacking for python in answers.values() if (lacking := _without_bytecode(python))}
+    if not compiling:
+        return Finding(severity=Severity.OK, subject=subject, found="have bytecode")
+    shown = "; ".join(f"{', '.join(lacking)} in {python}" for python, lacking in compiling.items())
+    commands = (
+        " ".join([python, "-m compileall -q", *(str(Path(module.file).parent) for module in lacking.values())])
+        for python, lacking in compiling.items()
+    )
+    return Finding(
+        severity=Severity.WARNING,
+        subject=subject,
+        found=f"without bytecode: {shown}",
+        meaning="Each process compiles them at its start",
+        action=f"Run: {'; '.join(commands)}",
+    )
+
+
+def _without_bytecode(python: Interpreter) -> dict[str, Imported]:
+    modules = {name: python.modules[name] for name in (*REQUIREMENTS, CONNECTOR)}
+    return {name: found for name, found in modules.items() if not found.bytecode and not found.error}
+
+
+def _threads(environment: Mapping[str, str]) -> Finding:
+    subject, found = "OPENBLAS_NUM_THREADS", environment.get("OPENBLAS_NUM_THREADS")
+    if found == "1":
+        return Finding(severity=Severity.OK, subject=subject, found=found)
+    return Finding(
+        severity=Severity.WARNING,
+        subject=subject,
+        found=found or "not set",
+        meaning="Each process that imports NumPy starts threads that spin for 0.1 s and are never used",
+        action="Run where the driver starts: export OPENBLAS_NUM_THREADS=1",
+    )

@@ -1,0 +1,175 @@
+"""The metrics of a cluster: of every transactional.id with a ledger, and of the transactions on their topics.
+
+They come from Kafka alone, so they are the same whether a query runs, hangs or is gone. Their names differ from those
+of `query_metrics`, because both may be scraped for one query. KIP-98 names the producer ids, the active
+transactional.ids and the last stable offset as what brokers should show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.observe.metrics import Metric, Series, by_topic
+from spark_kafka_eos.tools.operators.status import QueryStatus
+from spark_kafka_eos.tools.operators.survey import Survey, active_ids, producer_counts
+
+MOST_IDS = 500
+"""The most transactional.ids that have series: those that committed last, those whose transactions are oldest."""
+MOST_PARTITIONS = 1_000
+"""The most partitions that have series: those in which most offsets are held back."""
+
+UP = Metric("kafka_eos_cluster_up", "gauge", (), "1 if the cluster could be read, else 0, and there is nothing else.")
+LEDGER_BATCH = Metric(
+    "kafka_eos_cluster_ledger_batch", "gauge", ("transactional_id",), "The batch that was committed last."
+)
+COMMITS = Metric(
+    "kafka_eos_cluster_commits_total",
+    "counter",
+    ("transactional_id",),
+    "Batches committed under the transactional id since its ledger exists: the number of the last commit.",
+)
+LAST_COMMIT = Metric(
+    "kafka_eos_cluster_last_commit_timestamp_seconds",
+    "gauge",
+    ("transactional_id",),
+    "When the last batch was committed, in seconds since 1970.",
+)
+LAG = Metric(
+    "kafka_eos_cluster_lag_offsets",
+    "gauge",
+    ("transactional_id", "topic"),
+    "Offsets between the last commit and the last stable offset, over all partitions.",
+)
+LAG_SECONDS = Metric(
+    "kafka_eos_cluster_lag_seconds",
+    "gauge",
+    ("transactional_id", "topic"),
+    "Age of the oldest record that could be read and is not committed; 0 if there is none.",
+)
+LOST = Metric(
+    "kafka_eos_cluster_lost_offsets",
+    "gauge",
+    ("transactional_id", "topic"),
+    "Offsets that were deleted before the query read them, over all partitions.",
+)
+STABLE_OFFSET = Metric(
+    "kafka_eos_cluster_last_stable_offset", "gauge", ("topic", "partition"), "The partition's last stable offset."
+)
+LSO_LAG = Metric(
+    "kafka_eos_cluster_lso_lag_offsets",
+    "gauge",
+    ("topic", "partition"),
+    "Offsets that open transactions hold back: from the last stable offset to the high watermark.",
+)
+PRODUCERS = Metric(
+    "kafka_eos_cluster_producer_ids",
+    "gauge",
+    ("topic", "partition"),
+    "Live producer ids: those that the partition's leader remembers.",
+)
+OPEN = Metric(
+    "kafka_eos_cluster_open_transactions",
+    "gauge",
+    ("topic", "partition"),
+    "Transactions that are open in the partition.",
+)
+HANGING = Metric(
+    "kafka_eos_cluster_hanging_transactions",
+    "gauge",
+    ("topic", "partition"),
+    "Transactions that are open in the partition and that neither producer nor coordinator will end.",
+)
+OPEN_AGE = Metric(
+    "kafka_eos_cluster_open_transaction_age_seconds",
+    "gauge",
+    ("transactional_id",),
+    "How long ago the transaction began, of each that its coordinator has open.",
+)
+ACTIVE_IDS = Metric(
+    "kafka_eos_cluster_transactional_ids",
+    "gauge",
+    ("broker", "state"),
+    "Active transactional ids by the broker that coordinates them, and by the state of their transaction.",
+)
+
+CLUSTER_METRICS: tuple[Metric, ...] = (
+    UP,
+    LEDGER_BATCH,
+    COMMITS,
+    LAST_COMMIT,
+    LAG,
+    LAG_SECONDS,
+    LOST,
+    STABLE_OFFSET,
+    LSO_LAG,
+    PRODUCERS,
+    OPEN,
+    HANGING,
+    OPEN_AGE,
+    ACTIVE_IDS,
+)
+
+
+def down() -> Series:
+    """What is known while the cluster cannot be read."""
+    series = Series()
+    series.set(UP, value=0)
+    return series
+
+
+def cluster_series(queries: Iterable[QueryStatus], survey: Survey) -> Series:
+    """The values of all metrics, as of the survey."""
+    series = Series()
+    series.set(UP, value=1)
+    latest = sorted(queries, key=lambda query: query.last.record.timestamp_ms if query.last else 0, reverse=True)
+    for query in latest[:MOST_IDS]:
+        _add_query(series, query, survey.taken_ms)
+    _add_partitions(series, survey)
+    for facts in survey.open_transactions[:MOST_IDS]:
+        if facts.age_ms is not None:
+            series.set(OPEN_AGE, facts.transactional_id, value=facts.age_ms / 1e3)
+    for broker, states in active_ids(survey.listings).items():
+        for state, count in states.items():
+            series.set(ACTIVE_IDS, str(broker), state, value=count)
+    return series
+
+
+def _add_query(series: Series, query: QueryStatus, now_ms: int) -> None:
+    name = query.transactional_id
+    if query.last is not None:
+        series.set(LAST_COMMIT, name, value=query.last.record.timestamp_ms / 1e3)
+    if query.entry is not None:
+        series.set(LEDGER_BATCH, name, value=query.entry.batch_id)
+        series.add(COMMITS, name, amount=query.entry.serial)
+    lags = {tp: lag for source in query.sources if source is not None for tp, lag in source.partitions.items()}
+    late = {tp: ms / 1e3 for tp, lag in lags.items() if (ms := lag.late_ms(now_ms)) is not None}
+    for metric, values, combine in (
+        (LAG, {tp: lag.unread for tp, lag in lags.items()}, sum),
+        (LAG_SECONDS, late, max),
+        (LOST, {tp: lag.lost for tp, lag in lags.items()}, sum),
+    ):
+        for topic, value in by_topic(values, combine).items():
+            series.set(metric, name, topic, value=value)
+
+
+def _add_partitions(series: Series, survey: Survey) -> None:
+    counts = producer_counts(survey.producers)
+    hanging: dict[TopicPartition, int] = {}
+    for part in survey.hanging:
+        hanging[part.partition] = hanging.get(part.partition, 0) + 1
+    for tp in _most_held(survey):
+        labels = tp.topic, str(tp.partition)
+        if (marks := survey.marks.get(tp)) is not None:
+            series.set(STABLE_OFFSET, *labels, value=marks.last_stable_offset)
+            series.set(LSO_LAG, *labels, value=marks.lag)
+        if tp in counts:
+            series.set(PRODUCERS, *labels, value=counts[tp].producer_ids)
+            series.set(OPEN, *labels, value=counts[tp].open_transactions)
+            series.set(HANGING, *labels, value=hanging.get(tp, 0))
+
+
+def _most_held(survey: Survey) -> Sequence[TopicPartition]:
+    known: Mapping[TopicPartition, object] = {**survey.marks, **survey.producers}
+    held = {tp: survey.marks[tp].lag if tp in survey.marks else 0 for tp in known}
+    return sorted(held, key=lambda tp: (-held[tp], tp))[:MOST_PARTITIONS]

@@ -1,0 +1,196 @@
+"""Ends transactions at an operator's word: a part that hangs, all that an id has open, a batch that a table has.
+
+Whether it may end is decided by `abort` and `settle`; here it is looked at and carried out.
+"""
+
+from __future__ import annotations
+
+import time
+
+from spark_kafka_eos.errors import BrokerError, ToolFailed
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.markers import write_marker
+from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.participants.diagnosis import TableDiagnosis
+from spark_kafka_eos.participants.failure import naming_the_table
+from spark_kafka_eos.participants.participant import Conflict, Participant
+from spark_kafka_eos.participants.token import Token
+from spark_kafka_eos.tools.operators.abort import AbortDecision, abort_part, abort_whole
+from spark_kafka_eos.tools.operators.open_transactions import survey
+from spark_kafka_eos.tools.operators.queries import committed_in, taking_part
+from spark_kafka_eos.tools.operators.settle import Settlement
+from spark_kafka_eos.tools.operators.survey import Ending, OpenPart
+from spark_kafka_eos.transaction.ownership import is_left_by_take, owner_in
+
+ABORT_MS = 30_000  # markers may have to wait for an election
+_log = logger(__name__)
+
+
+class HangingPart:
+    """What hangs in one partition, which a marker ends there: an abort, or with `commit` a commit."""
+
+    def __init__(self, cluster: Cluster, partition: TopicPartition, start_offset: int, *, commit: bool) -> None:
+        self.name = f"the transaction in {partition} from offset {start_offset}"
+        self.ended = "Committed" if commit else "Aborted"
+        self._cluster, self._partition, self._start_offset, self._commit = cluster, partition, start_offset, commit
+        self._found: OpenPart | None = None
+
+    def judge(self) -> AbortDecision:
+        """Look at the partition now. Raises ToolFailed if it cannot be looked at."""
+        tp = self._partition
+        found = survey(self._cluster, [tp], now_ms=int(time.time() * 1e3))
+        if tp in found.unread:
+            raise ToolFailed(f"cannot look at {tp}: {found.unread[tp]}")
+        starts = {part.producer.start_offset: part for part in found.open_parts}
+        self._found = starts.get(self._start_offset)
+        if self._found is None:
+            others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
+            return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
+        if self._commit:
+            return abort_part(self._found)
+        if self._found.ending is not Ending.NOBODY:
+            return abort_part(self._found)
+        producer, facts = self._found.producer, self._found.facts
+        name = None if facts is None else facts.transactional_id
+        return abort_part(self._found, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
+
+    def plan(self) -> str:
+        """What `abort` would do, after a `judge` that allows it."""
+        part = self._known()
+        producer = part.producer
+        held = "" if not part.held_offsets else f" It holds back {part.held_offsets} offsets."
+        marker, seen = ("a commit", "then") if self._commit else ("an abort", "never")
+        return (
+            f"Writes {marker} marker to {part.partition}: producer {producer.producer_id}, epoch {producer.epoch}."
+            f"{held} Its records there are {seen} seen by read_committed consumers."
+        )
+
+    def abort(self) -> None:
+        """Write the marker."""
+        write_marker(self._cluster, self._known().producer, commit=self._commit)
+
+    def _known(self) -> OpenPart:
+        assert self._found is not None
+        return self._found
+
+
+class OwnedTransaction:
+    """What a transactional.id has open, which InitProducerId aborts. `fence_owner`: also if its owner may be alive."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, fence_owner: bool) -> None:
+        self.name = f"transactional id {transactional_id!r}"
+        self.ended = "Aborted"
+        self._cluster, self._id, self._fence_owner = cluster, transactional_id, fence_owner
+        self._facts: TransactionFacts | None = None
+
+    def judge(self) -> AbortDecision:
+        """Ask the coordinator now. Raises ToolFailed if it may not be asked."""
+        self._facts = owner_of(self._cluster, self._id)
+        with_table = None if self._facts is None else taking_part(self._cluster, self._facts)
+        return abort_whole(self._id, self._facts, fence_owner=self._fence_owner, with_table=with_table)
+
+    def plan(self) -> str:
+        """What `abort` would do, after a `judge` that allows it."""
+        facts = self._known()
+        where = ", ".join(map(str, facts.partitions)) or "no partition"
+        return (
+            f"Takes {self.name} from {facts.producer} (InitProducerId), which fences it. State: {facts.state}. "
+            f"Aborts its transaction in {where}."
+        )
+
+    def abort(self) -> None:
+        """Take the id. Raises ToolFailed if another producer has it by then, and if a marker is still missing."""
+        facts = self._known()
+        where = ", ".join(map(str, facts.partitions)) or "no partition"
+        _log.warning(
+            "sending InitProducerId for %s: fences producer %d, epoch %d (%s), and aborts what it has open in %s",
+            *(self.name, facts.producer_id, facts.epoch, facts.state, where),
+        )
+        try:
+            timeout_ms = facts.timeout_ms if facts.times_out else ABORT_MS  # of nothing: it only fences
+            take(self._cluster, self._id, timeout_ms, shown=facts)
+        except BrokerError as error:
+            if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:  # the previous one still lacks markers
+                raise
+            raise ToolFailed(
+                f"{self.name} is being aborted and its owner is fenced, but its coordinator could not yet write every "
+                "marker",
+                action="It goes on by itself once the leaders of the partitions are available: kafka-eos transactions "
+                f"describe {self._id}",
+            ) from error
+
+    def _known(self) -> TransactionFacts:
+        assert self._facts is not None
+        return self._facts
+
+
+def carry_out(
+    settlement: Settlement, found: TableDiagnosis, participant: Participant, cluster: Cluster, options: SinkOptions
+) -> None:
+    """Do what was decided, as a start would. Raises ToolFailed if another driver has written to the table."""
+    match settlement.step:
+        case "commit":
+            assert isinstance(found.token, Token)
+            of = found.token.identity
+            _log.warning("sending EndTxn(commit) for producer %d, epoch %d: %s", of.producer_id, of.epoch, found.token)
+            TransactionCoordinator(
+                cluster,
+                options.transactional_id,
+                options.timeout_ms,
+                transaction_version=of.transaction_version,
+            ).end(of, commit=True)
+        case "fence":
+            _log.warning("fencing the table at version %d, then sending InitProducerId", found.held.version)
+            try:
+                with naming_the_table("cannot be fenced"):
+                    participant.commit(None, found.held.token, after=found.held.version)
+            except Conflict as error:
+                raise ToolFailed(
+                    f"the table is no longer at version {found.held.version}: a driver is alive, and has written to it",
+                    action="Nothing was changed. Run the command again.",
+                ) from error
+            take(cluster, options.transactional_id, options.transaction_timeout_ms, shown=found.kafka.owner)
+
+
+def take(cluster: Cluster, transactional_id: str, timeout_ms: int, *, shown: TransactionFacts | Unread | None) -> None:
+    """Send InitProducerId, which fences the owner that was `shown`, and aborts its transaction.
+
+    Raises ToolFailed if another producer has the id by then. A request without an answer is not sent again once the id
+    is another one's: that may be this request's own doing, or a driver that has started.
+    """
+
+    def require_only_ours(*, sent: bool) -> None:
+        now = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+        if isinstance(shown, Unread) or not isinstance(now, TransactionFacts):
+            return
+        if is_left_by_take(owner_in(shown), now, in_doubt=False):
+            return
+        owner = f"{now.producer} ({now.state})"
+        whose = f"transactional id {transactional_id!r} now belongs to {owner}"
+        look = f"See who has it: kafka-eos transactions describe {transactional_id}"
+        if sent:
+            raise ToolFailed(
+                f"InitProducerId was not answered, and {whose}, by this command or by a driver that started",
+                action=f"What was open before is aborted; nothing more was sent. {look}",
+            )
+        raise ToolFailed(f"{whose}, and not to the owner that was found", action=f"Nothing was changed. {look}")
+
+    require_only_ours(sent=False)
+    coordinator = TransactionCoordinator(cluster, transactional_id, timeout_ms)
+    coordinator.init_producer_id(again=lambda: require_only_ours(sent=True))
+
+
+def owner_of(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:
+    """What its coordinator says of it; None if it does not know it. Raises ToolFailed if it may not be described."""
+    found = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+    if isinstance(found, Unread):
+        raise ToolFailed(
+            f"cannot describe the transactional id {transactional_id!r}: {found.reason}", action=f"Grant {found.grant}."
+        )
+    return found

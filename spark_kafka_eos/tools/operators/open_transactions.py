@@ -1,0 +1,294 @@
+"""Lists and describes transactions (KIP-664): DescribeProducers, ListTransactions, DescribeTransactions.
+
+The leader knows producer ids and where their open transactions start. Only the transaction coordinator knows to which
+transactional.id a producer id belongs, and it is unknown which broker that is, so all brokers are asked.
+
+A survey is for operators, whose cluster may be ill: a broker or a partition that does not answer is a result, not an
+error. The other functions raise UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+
+from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, UnknownTopic
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe, offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.facts import Marks, ProducerState, TransactionFacts, Unread, is_open, open_in
+from spark_kafka_eos.kafka.protocol.producers import producers
+from spark_kafka_eos.kafka.reserved_topics import TRANSACTIONS_TOPIC
+from spark_kafka_eos.observe.lag import OpenTransaction
+from spark_kafka_eos.tools.operators.survey import Survey, TransactionListing
+
+_ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a transactional.id that nobody has
+_AT_ONCE = 500  # entries of one request, as Kafka's own tool asks for
+_NOT_SHOWN = (  # since it was listed
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+)
+
+
+def oldest_open(
+    cluster: Cluster, partitions: Collection[TopicPartition], *, now_ms: int
+) -> dict[TopicPartition, OpenTransaction]:
+    """The oldest open transaction of each partition that has one; `now_ms` since 1970.
+
+    Needs Read on the topics, and Describe on a transactional.id for its name and state.
+    """
+    found = {tp: open_in(remembered) for tp, remembered in producers(cluster, partitions).items()}
+    holders = {tp: ordered[0] for tp, ordered in found.items() if ordered}
+    listings = listed(cluster, producer_ids={held.producer_id for held in holders.values()}) if holders else []
+    names = {listing.producer_id: listing.transactional_id for listing in listings}
+    facts = described(cluster, listings, now_ms=now_ms)
+    return {tp: _held(held, names.get(held.producer_id), facts) for tp, held in holders.items()}
+
+
+def listed(cluster: Cluster, *, producer_ids: Collection[int] = ()) -> list[TransactionListing]:
+    """The transactional.ids that this principal may describe, by name; only those of `producer_ids`, if given."""
+    found = [listing for node in cluster.nodes() for listing in _listed_by(cluster, node, sorted(producer_ids))]
+    return sorted(found, key=lambda listing: listing.transactional_id)
+
+
+def described(cluster: Cluster, listings: Iterable[TransactionListing], *, now_ms: int) -> dict[str, TransactionFacts]:
+    """What the coordinators say of these ids, by id; without those that have expired, or that it may not describe."""
+    by_node: dict[int, list[str]] = {}
+    for listing in listings:
+        by_node.setdefault(listing.coordinator, []).append(listing.transactional_id)
+    found: dict[str, TransactionFacts] = {}
+    for node, names in by_node.items():
+        for at in range(0, len(names), _AT_ONCE):
+            found |= _described_by(cluster, node, names[at : at + _AT_ONCE], now_ms=now_ms)
+    return found
+
+
+def survey(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition] | None = None,
+    *,
+    now_ms: int,
+    all_ids: bool = False,
+    open_too: bool = False,
+) -> Survey:
+    """The transactions of the cluster, and what the leaders of `partitions` have open; `now_ms` since 1970.
+
+    `partitions` are by default those of the open transactions; with `open_too`, these as well. Only ids with an open
+    transaction, and those of producers in `partitions`, are described, unless `all_ids`. Each broker and partition has
+    delivery.timeout.ms to answer: choose a short one. Needs Describe on the transactional.ids, Read on the topics, and
+    for a judgement of what hangs Describe on every transactional.id and on the topic __transaction_state. Raises
+    BrokerUnreachable if no broker answers.
+    """
+    looked = _look(cluster, partitions)  # before the coordinators: what is open here was added to a transaction there
+    shown = _list_all(cluster)
+    active = {each.producer_id for remembered in looked.producers.values() for each in open_in(remembered)}
+    wanted = [each for each in shown.listings if all_ids or is_open(each.state) or each.producer_id in active]
+    facts, undescribed = _describe_all(cluster, wanted, now_ms=now_ms)
+    if partitions is None or open_too:
+        held = {tp for each in facts.values() if each.is_open for tp in each.partitions}
+        looked = looked.and_also(_look(cluster, held.difference(partitions or ())))
+    silent = shown.silent | undescribed
+    found = Survey(
+        taken_ms=now_ms,
+        listings=tuple(shown.listings),
+        transactions=facts,
+        producers=looked.producers,
+        marks=looked.marks,
+        unread=looked.unread,
+        silent=silent,
+        complete=True,  # for now, to find suspects
+    )
+    return _confirmed(cluster, found) if found.hanging else replace(found, complete=not silent)
+
+
+def partitions_of(cluster: Cluster, topics: Iterable[str] | None = None) -> list[TopicPartition]:
+    """Every partition of these topics, by default of all that this principal may describe. Raises UnknownTopic."""
+    names = cluster.topic_names(internal=True) if topics is None else sorted(set(topics))
+    cluster.refresh(names)
+    return [TopicPartition(name, number) for name in names for number in sorted(cluster.topic(name).partitions)]
+
+
+class _Listed(NamedTuple):
+    listings: list[TransactionListing]
+    silent: dict[int, str]
+
+
+class _Looked(NamedTuple):
+    producers: dict[TopicPartition, tuple[ProducerState, ...]]
+    marks: dict[TopicPartition, Marks]
+    unread: dict[TopicPartition, str]
+
+    def and_also(self, other: _Looked) -> _Looked:
+        return _Looked(self.producers | other.producers, self.marks | other.marks, self.unread | other.unread)
+
+
+def _confirmed(cluster: Cluster, first: Survey) -> Survey:
+    """`first` with its suspects looked up again: in the meantime they may have ended, or begun.
+
+    What a leader has open before and after no coordinator lists it hangs, if every coordinator was there all the time.
+    """
+    suspects = first.hanging
+    ids = {part.producer.producer_id for part in suspects}
+    coordinators = _coordinators(cluster)
+    again = _list_all(cluster, producer_ids=ids)
+    facts, undescribed = _describe_all(cluster, again.listings, now_ms=first.taken_ms)
+    complete = (
+        not (again.silent or undescribed)
+        and bool(coordinators)
+        and coordinators == _coordinators(cluster)
+        and _sees_every_id(cluster)
+    )
+    looked = _look(cluster, {part.partition for part in suspects})
+    still_open = {each for remembered in looked.producers.values() for each in map(_transaction, open_in(remembered))}
+    listings = {each.transactional_id: each for each in (*first.listings, *again.listings)}
+    return replace(
+        first,
+        listings=tuple(listings[name] for name in sorted(listings)),
+        transactions={**first.transactions, **facts},
+        producers={
+            tp: tuple(each for each in remembered if each.start_offset is None or _transaction(each) in still_open)
+            if tp in looked.producers
+            else remembered
+            for tp, remembered in first.producers.items()
+        },
+        silent={**first.silent, **again.silent, **undescribed},
+        complete=complete and not looked.unread,
+    )
+
+
+def _transaction(producer: ProducerState) -> tuple[TopicPartition, int, int, int | None]:
+    return producer.partition, producer.producer_id, producer.epoch, producer.start_offset
+
+
+def _coordinators(cluster: Cluster) -> dict[int, tuple[int, int]]:
+    """The leader of each partition of the transactions' own topic, and its epoch; empty if one has none."""
+    try:
+        cluster.refresh([TRANSACTIONS_TOPIC], patience_ms=0)
+    except KafkaEosError:  # not allowed to describe it, for example
+        return {}
+    known = cluster.topic(TRANSACTIONS_TOPIC).partitions
+    leaders = {number: (each.leader, each.leader_epoch) for number, each in known.items()}
+    return leaders if all(leader >= 0 for leader, _ in leaders.values()) else {}
+
+
+def _sees_every_id(cluster: Cluster) -> bool:
+    """Whether this principal may describe any transactional.id: ListTransactions leaves out the others without an
+    error."""
+    try:
+        return not isinstance(describe.transaction(cluster, _ANYBODY, now_ms=0), Unread)
+    except KafkaEosError:
+        return False
+
+
+def _list_all(cluster: Cluster, *, producer_ids: Collection[int] = ()) -> _Listed:
+    listings: list[TransactionListing] = []
+    silent: dict[int, str] = {}
+    for node in cluster.nodes():
+        try:
+            listings += _listed_by(cluster, node, sorted(producer_ids))
+        except KafkaEosError as error:
+            silent[node] = error.what
+    return _Listed(listings=sorted(listings, key=lambda each: each.transactional_id), silent=silent)
+
+
+def _describe_all(
+    cluster: Cluster, listings: Iterable[TransactionListing], *, now_ms: int
+) -> tuple[dict[str, TransactionFacts], dict[int, str]]:
+    """As `described`, with the coordinators that did not answer."""
+    by_node: dict[int, list[TransactionListing]] = {}
+    for listing in listings:
+        by_node.setdefault(listing.coordinator, []).append(listing)
+    facts: dict[str, TransactionFacts] = {}
+    silent: dict[int, str] = {}
+    for node, theirs in by_node.items():
+        try:
+            facts |= described(cluster, theirs, now_ms=now_ms)
+        except KafkaEosError as error:
+            silent[node] = error.what
+    return facts, silent
+
+
+def _look(cluster: Cluster, partitions: Collection[TopicPartition] | None) -> _Looked:
+    """Producers and marks of these partitions, from their leaders one by one."""
+    looked = _Looked({}, {}, {})
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for tp in sorted(partitions or ()):
+        try:
+            description = cluster.topic(tp.topic).partitions.get(tp.partition)
+        except KafkaEosError as error:
+            looked.unread[tp] = error.what
+            continue
+        if description is None or description.leader < 0:
+            looked.unread[tp] = f"{tp} has no leader"
+        else:
+            by_leader.setdefault(description.leader, []).append(tp)
+    for theirs in by_leader.values():
+        for at in range(0, len(theirs), _AT_ONCE):
+            _ask_leader(cluster, theirs[at : at + _AT_ONCE], looked)
+    return looked
+
+
+def _ask_leader(cluster: Cluster, partitions: Sequence[TopicPartition], looked: _Looked) -> None:
+    """Add the answer for partitions of one leader; those of a topic that cannot be read do not affect the others."""
+    try:
+        looked.producers.update(producers(cluster, partitions))
+        looked.marks.update(offsets.marks(cluster, partitions))
+    except (AuthorizationFailed, UnknownTopic) as error:
+        topics = {tp.topic for tp in partitions}
+        if len(topics) == 1:
+            looked.unread.update(dict.fromkeys(partitions, error.what))
+            return
+        for topic in sorted(topics):
+            _ask_leader(cluster, [tp for tp in partitions if tp.topic == topic], looked)
+    except KafkaEosError as error:
+        looked.unread.update(dict.fromkeys(partitions, error.what))
+
+
+def _listed_by(cluster: Cluster, node: int, producer_ids: Sequence[int]) -> list[TransactionListing]:
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
+    response = cluster.call_node(node, request, lambda response: [(f"broker {node}", response.error_code)])
+    return [
+        TransactionListing(
+            transactional_id=state.transactional_id,
+            producer_id=state.producer_id,
+            state=state.transaction_state,
+            coordinator=node,
+        )
+        for state in response.transaction_states
+    ]
+
+
+def _described_by(cluster: Cluster, node: int, names: Sequence[str], *, now_ms: int) -> dict[str, TransactionFacts]:
+    request = DescribeTransactionsRequest(transactional_ids=list(names))
+    states = cluster.call_node(node, request, lambda _: ()).transaction_states
+    found: dict[str, TransactionFacts] = {}
+    for state in states:
+        if state.error_code in _NOT_SHOWN:
+            continue
+        facts = (
+            describe.transaction(cluster, state.transactional_id, now_ms=now_ms)  # its coordinator has moved
+            if state.error_code
+            else describe.transaction_facts(state, node, now_ms=now_ms)
+        )
+        if isinstance(facts, TransactionFacts):
+            found[state.transactional_id] = facts
+    return found
+
+
+def _held(held: ProducerState, name: str | None, facts: Mapping[str, TransactionFacts]) -> OpenTransaction:
+    known = facts.get(name or "")
+    return OpenTransaction(
+        partition=held.partition,
+        start_offset=held.start_offset or 0,
+        producer_id=held.producer_id,
+        epoch=held.epoch,
+        transactional_id=name,
+        # None if it ended in the meantime, or if this principal may not describe it
+        state=known.state if known else None,
+        open_ms=known.age_ms if known else None,
+    )

@@ -1,0 +1,279 @@
+"""The queries of a cluster, as their ledgers describe them: read without any query's help."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerEpoch
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, NotAnEntry, decode_committed
+from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
+from spark_kafka_eos.ledger.topic import LedgerReader
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
+from spark_kafka_eos.options.sink import LEDGER_GROUP
+from spark_kafka_eos.tools.operators.open_transactions import described, listed
+from spark_kafka_eos.tools.operators.status import (
+    Copies,
+    PartitionLag,
+    QueryStatus,
+    RecordedEntry,
+    SourceLag,
+    copies_of,
+    entry_of,
+)
+from spark_kafka_eos.tools.operators.unread import Bounds, bounds, first_times
+
+_MOST_GROUPS = 100
+_FEW = 3
+_UNLISTED = "no coordinator lists the id: it has expired, or this principal may not describe it"
+
+
+class QueryReader:
+    """Reads the state of a cluster's queries; keep it to look again, because it then reads only what is new.
+
+    `ledger_topics` are looked through for transactional.ids, and `only` is the one to look for. By default it is the
+    default one, and where the group of `only` points to. `sources` are further clusters that queries read from, by any
+    connection: their ids distinguish them. Of each id, the last `keep` commits are read. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        ledger_topics: Iterable[str] | None = None,
+        only: str | None = None,
+        sources: Sequence[Cluster] = (),
+        keep: int = 1,
+    ) -> None:
+        self._cluster, self._sources, self._keep, self._only = cluster, sources, keep, only
+        self._ledgers = {name: self._ledger(name) for name in ledger_topics or (LEDGER_TOPIC,)}
+        if ledger_topics is None and only is not None:
+            self._follow(only)
+        self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
+        self.outputs: set[str] = set()  # topics that queries wrote, by the commits of any `read`
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._cluster
+
+    def read(self, *, lag: bool = True, times: bool = False, owners: bool = True) -> list[QueryStatus]:
+        """The queries, sorted by transactional.id; none if there is no ledger topic.
+
+        `lag` asks for the ends of the source partitions, `times` also for the oldest unread records, `owners` asks the
+        transaction coordinators. What of that cannot be read is unknown in the result. Raises AuthorizationFailed if
+        the ledger topic may not be read, CorruptRecordBatch, BrokerError, BrokerUnreachable.
+        """
+        self.missing = [topic for topic, ledger in self._ledgers.items() if not ledger.read()]
+        found = [
+            (name, topic, records) for topic, ledger in self._ledgers.items() for name, records in ledger.by_id.items()
+        ]
+        statuses = [
+            _status(name, topic, records)
+            for name, topic, records in sorted(found, key=lambda each: each[:2])
+            if records.pending or (records.committed and records.committed[-1].value is not None)
+        ]
+        statuses = [status for status in statuses if status.commits or status.pending]
+        self.outputs.update(topic for status in statuses for topic in status.outputs)
+        if lag:
+            statuses = self._with_lag(statuses, times=times)
+        return self._with_owners(statuses) if owners else statuses
+
+    def find(self) -> int:
+        """Look for ledger topics that nobody named: the groups `<transactional.id>.ledger` point to them.
+
+        Returns how many of these groups were not looked into: of those whose id is in no known ledger topic, it asks
+        at most `_MOST_GROUPS`. Raises as `read` does.
+        """
+        for ledger in self._ledgers.values():
+            ledger.read()
+        known = {name for ledger in self._ledgers.values() for name in ledger.by_id}
+        groups = [name for name in group_ids(self._cluster) if name.endswith(LEDGER_GROUP)]
+        asked = 0
+        for number, group in enumerate(groups):
+            if group.removesuffix(LEDGER_GROUP) in known:
+                continue
+            if asked == _MOST_GROUPS:
+                return len(groups) - number
+            asked += 1
+            for ledger in self._follow(group.removesuffix(LEDGER_GROUP)):
+                ledger.read()
+                known.update(ledger.by_id)
+        return 0
+
+    def copies(self, transactional_id: str) -> Copies:
+        """The two copies of this id's entry: the record as of the last `read`, and the pointer as of now."""
+        ledger = next((each for each in self._ledgers.values() if transactional_id in each.by_id), None)
+        records = ledger and ledger.by_id[transactional_id]
+        value = records.committed[-1].value if records and records.committed else None
+        committed = self._group(transactional_id).fetch_all(require_stable=False)
+        places = [ledger.at] if ledger else [each.at for each in self._ledgers.values()]
+        at = next((place for place in places if place in committed), places[0])
+        return copies_of(value, committed, at)
+
+    def _follow(self, transactional_id: str) -> list[LedgerReader]:
+        """The ledgers that the group of this id points to and that were not known."""
+        try:
+            committed = self._group(transactional_id).fetch_all(require_stable=False)
+        except AuthorizationFailed:
+            return []
+        topics = {tp.topic for tp, at in committed.items() if tp.partition == 0 and _is_pointer(at)}
+        new = {topic: self._ledger(topic) for topic in topics - self._ledgers.keys()}
+        self._ledgers |= new
+        return [*new.values()]
+
+    def _group(self, transactional_id: str) -> GroupCoordinator:
+        return GroupCoordinator(self._cluster, transactional_id + LEDGER_GROUP)
+
+    def _ledger(self, name: str) -> LedgerReader:
+        return LedgerReader(self._cluster, name, keep=self._keep, only=self._only)
+
+    def _with_lag(self, statuses: Sequence[QueryStatus], *, times: bool) -> list[QueryStatus]:
+        wanted: dict[str, set[TopicPartition]] = {}
+        for _, source in _sources(statuses):
+            wanted.setdefault(source.cluster, set()).update(source.offsets)
+        clusters = {each.cluster_id(): each for each in (*self._sources, self._cluster)} if wanted else {}
+        bounds = {name: _bounds(clusters.get(name), name, partitions) for name, partitions in wanted.items()}
+        found = [
+            replace(
+                status, sources=tuple(source and _lag(source, *bounds[source.cluster]) for source in status.sources)
+            )
+            for status in statuses
+        ]
+        return self._with_times(found, clusters) if times else found
+
+    def _with_times(self, statuses: Sequence[QueryStatus], clusters: Mapping[str, Cluster]) -> list[QueryStatus]:
+        found = []
+        for status in statuses:  # each by itself: several may read the same partition, and are at different offsets
+            sources = [
+                source and _timed(source, clusters[source.cluster]) if source and source.partitions else source
+                for source in status.sources
+            ]
+            found.append(replace(status, sources=tuple(sources)))
+        return found
+
+    def _with_owners(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
+        """Of few ids each coordinator is asked; of many, all brokers are asked for a list, in a few requests."""
+        now_ms = int(time.time() * 1e3)
+        owners: Mapping[str, TransactionFacts | Unread | None]
+        names = {status.transactional_id for status in statuses}
+        try:
+            if len(names) <= _FEW:
+                owners = {name: describe.transaction(self._cluster, name, now_ms=now_ms) for name in names}
+            else:
+                listings = [each for each in listed(self._cluster) if each.transactional_id in names]
+                unlisted: Mapping[str, Unread] = dict.fromkeys(names, Unread(reason=_UNLISTED))
+                owners = {**unlisted, **described(self._cluster, listings, now_ms=now_ms)}
+        except KafkaEosError as error:
+            owners = dict.fromkeys(names, Unread(reason=error.what))
+        return [replace(status, owner=owners[status.transactional_id]) for status in statuses]
+
+
+def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None:
+    """The ledger entry of this open transaction, if a table takes part in it: the table may have the batch.
+
+    Raises what `QueryReader.read` raises, and AuthorizationFailed if the group that leads to the ledger may not be
+    read.
+    """
+    if facts.state != "Ongoing":
+        return None
+    reader = QueryReader(cluster, only=facts.transactional_id)
+    of_it = (each.pending for each in reader.read(lag=False, owners=False))
+    entry = _entry_of(of_it, facts.producer)
+    if entry is None:
+        reader.copies(facts.transactional_id)  # raises if another ledger could have it
+    return None if entry is None or entry.table is None else entry
+
+
+def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: int, epoch: int) -> LedgerEntry | None:
+    """The entry of a query's last batch, if it was committed in the transaction of this producer id and epoch.
+
+    If its record in the ledger lacks the marker, too, the pointer counts. Without `transactional_id`, which nobody may
+    know any more, all ledgers that can be found are read. Raises as `taking_part` does.
+    """
+    reader, producer = QueryReader(cluster, only=transactional_id), ProducerEpoch(producer_id, epoch)
+    if transactional_id is None:
+        reader.find()
+    statuses = reader.read(lag=False, owners=False)
+    committed = _entry_of((each.last for each in statuses), producer)
+    if committed is not None or transactional_id is None:
+        return committed
+    pending = _entry_of((each.pending for each in statuses), producer)
+    pointer = reader.copies(transactional_id).pointer
+    is_committed = isinstance(pointer, LedgerEntry) and pending is not None and pointer.serial == pending.serial
+    return pending if is_committed else None
+
+
+def _entry_of(recorded: Iterable[RecordedEntry | None], producer: ProducerEpoch) -> LedgerEntry | None:
+    """The first entry that was written in the transaction of this producer."""
+    for each in recorded:
+        if each is None or each.record.producer != producer:
+            continue
+        if isinstance(each.entry, LedgerEntry):
+            return each.entry
+    return None
+
+
+def _is_pointer(committed: OffsetAndMetadata) -> bool:
+    try:
+        return decode_committed(committed).serial > 0  # older entries were kept at an output topic
+    except NotAnEntry:
+        return False
+
+
+def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
+    commits = tuple(_commits(records.committed))
+    pending = next(_commits(records.pending[-1:]), None)
+    status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
+    sources = (status.entry and status.entry.sources) or ()
+    lags = tuple(None if each is None else SourceLag(cluster=each.cluster, offsets=each.offsets) for each in sources)
+    return replace(status, sources=lags)
+
+
+def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
+    """The commits among the records, without those of a ledger that has moved to another topic."""
+    for record in records:
+        entry = None if record.value is None else entry_of(record.value)
+        if entry is not None and not isinstance(entry, MovedLedger):
+            yield RecordedEntry(record=record, entry=entry)
+
+
+def _bounds(
+    cluster: Cluster | None, name: str, partitions: Collection[TopicPartition]
+) -> tuple[Mapping[TopicPartition, Bounds], Mapping[TopicPartition, str]]:
+    if cluster is None:
+        return {}, dict.fromkeys(partitions, f"it is on another cluster, {name}")
+    try:
+        return bounds(cluster, partitions)
+    except KafkaEosError as error:
+        return {}, dict.fromkeys(partitions, error.what)
+
+
+def _lag(source: SourceLag, known: Mapping[TopicPartition, Bounds], unknown: Mapping[TopicPartition, str]) -> SourceLag:
+    partitions = {
+        tp: PartitionLag(committed=at, earliest=known[tp].earliest, marks=known[tp].marks)
+        for tp, at in sorted(source.offsets.items())
+        if tp in known
+    }
+    return replace(source, partitions=partitions, unknown={tp: unknown[tp] for tp in source.offsets if tp in unknown})
+
+
+def _timed(source: SourceLag, cluster: Cluster) -> SourceLag:
+    unread = {tp: lag for tp, lag in source.partitions.items() if lag.unread}
+    start = {tp: max(lag.committed, lag.earliest) for tp, lag in unread.items()}
+    times = first_times(cluster, start, {tp: lag.marks.last_stable_offset for tp, lag in unread.items()})
+    timed = {tp: replace(lag, oldest_unread_ms=times.get(tp)) for tp, lag in source.partitions.items()}
+    return replace(source, partitions=timed)
+
+
+def _sources(statuses: Iterable[QueryStatus]) -> Iterator[tuple[QueryStatus, SourceLag]]:
+    for status in statuses:
+        for source in status.sources:
+            if source is not None:
+                yield status, source

@@ -1,0 +1,204 @@
+"""What Kafka knows of a query, by its transactional.id: the last commit, what is still unread, and the owner.
+
+Nothing here is the query's own word, so it is the same whether the query runs, hangs or is gone. All times are in
+milliseconds since 1970: those of commits and records by the clock of who wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import Marks, TransactionFacts, Unread
+from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
+from spark_kafka_eos.ledger.records import LedgerRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEntry:
+    """A record of the ledger topic, sent just before the batch's EndTxn, and the entry that is in it."""
+
+    record: LedgerRecord
+    entry: LedgerEntry | UnreadableEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """One source partition: the query has committed everything before `committed`.
+
+    `earliest` is the first offset that Kafka still has. `oldest_unread_ms` is the timestamp of the first record that
+    the query can read and has not committed; None if there is none, or if it was not looked up.
+    """
+
+    committed: int
+    earliest: int
+    marks: Marks
+    oldest_unread_ms: int | None = None
+
+    @property
+    def unread(self) -> int:
+        """The offsets that a read_committed reader can read and the query has not committed."""
+        return max(0, self.marks.last_stable_offset - max(self.committed, self.earliest))
+
+    @property
+    def held(self) -> int:
+        """The offsets after these: open transactions hold them back from every read_committed reader."""
+        return max(0, self.marks.high_watermark - max(self.committed, self.marks.last_stable_offset))
+
+    @property
+    def lost(self) -> int:
+        """The offsets that were deleted before the query read them."""
+        return max(0, self.earliest - self.committed)
+
+    def late_ms(self, now_ms: int) -> int | None:
+        """How old the oldest unread record is; 0 if all is read, None if unknown."""
+        if not self.unread:
+            return 0
+        return None if self.oldest_unread_ms is None else max(0, now_ms - self.oldest_unread_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLag:
+    """One Kafka source of a query: the id of its `cluster`, the committed `offsets`, and the lag of each partition.
+
+    `unknown` says for the other partitions why their lag is not known.
+    """
+
+    cluster: str
+    offsets: Offsets
+    partitions: Mapping[TopicPartition, PartitionLag] = field(default_factory=dict)
+    unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStatus:
+    """What Kafka knows of a transactional.id that has records in `ledger.topic`.
+
+    `commits` are its last committed records, oldest first; compaction keeps at least one. `pending` is the record of a
+    transaction whose outcome is not known yet. `sources` are those of the last commit, in Spark's order, None for a
+    source that is not Kafka; empty if the ledger does not contain them. `owner` is what the transaction coordinator
+    says: None if it has forgotten the id, or if it was not asked.
+    """
+
+    transactional_id: str
+    ledger_topic: str
+    commits: tuple[RecordedEntry, ...] = ()
+    pending: RecordedEntry | None = None
+    sources: tuple[SourceLag | None, ...] = ()
+    owner: TransactionFacts | Unread | None = None
+
+    @property
+    def last(self) -> RecordedEntry | None:
+        """The last commit."""
+        return self.commits[-1] if self.commits else None
+
+    @property
+    def entry(self) -> LedgerEntry | None:
+        """The last commit's ledger entry; None if there is none, or if it is unreadable."""
+        entry = None if self.last is None else self.last.entry
+        return entry if isinstance(entry, LedgerEntry) else None
+
+    @property
+    def outputs(self) -> set[str]:
+        """The topics that the commits in `commits` wrote, and those of a transaction whose outcome is not known yet;
+        none if the ledger does not say.
+        """
+        entries = [each.entry for each in (*self.commits, self.pending) if each is not None]
+        return {topic for entry in entries if isinstance(entry, LedgerEntry) for topic in entry.outputs}
+
+    @property
+    def commits_missing(self) -> int:
+        """How many commits there were before those in `commits`, or between them: commits are numbered."""
+        serials = [commit.entry.serial for commit in self.commits if isinstance(commit.entry, LedgerEntry)]
+        return max(0, serials[-1] - len(serials)) if serials else 0
+
+    @property
+    def partitions(self) -> list[PartitionLag]:
+        """The partitions whose lag is known, of all sources."""
+        return [lag for source in self.sources if source is not None for lag in source.partitions.values()]
+
+    @property
+    def unknown(self) -> list[str]:
+        """Why the lag of some partitions is not known, each reason once."""
+        reasons = (why for source in self.sources if source is not None for why in source.unknown.values())
+        return list(dict.fromkeys(reasons))
+
+    @property
+    def unread(self) -> int | None:
+        """`PartitionLag.unread` of all partitions; None if that of none is known."""
+        return _total(lag.unread for lag in self.partitions)
+
+    @property
+    def held(self) -> int | None:
+        """`PartitionLag.held` of all partitions; None if that of none is known."""
+        return _total(lag.held for lag in self.partitions)
+
+    @property
+    def lost(self) -> int | None:
+        """`PartitionLag.lost` of all partitions; None if that of none is known."""
+        return _total(lag.lost for lag in self.partitions)
+
+    def late_ms(self, now_ms: int) -> int | None:
+        """The age of the oldest unread record of all partitions; None if that of none is known."""
+        late = [late for lag in self.partitions if (late := lag.late_ms(now_ms)) is not None]
+        return max(late, default=None)
+
+
+def entry_of(value: bytes) -> LedgerEntry | MovedLedger | UnreadableEntry:
+    """A ledger record's value."""
+    found = ledger.newest(value, {}, TopicPartition("", 0))
+    assert found is not None
+    return found
+
+
+def _total(counts: Iterable[int]) -> int | None:
+    known = list(counts)
+    return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """The ledger entry's two copies, the record and the pointer, each None if it is not there. See `ledger.entry`."""
+
+    record: LedgerEntry | MovedLedger | UnreadableEntry | None
+    pointer: LedgerEntry | MovedLedger | UnreadableEntry | None
+    valid: LedgerEntry | MovedLedger | UnreadableEntry | None
+
+    @property
+    def agreement(self) -> str:
+        """Whether both say the same, and what it means if they do not. Sentences."""
+        match self.valid, self.record, self.pointer:
+            case UnreadableEntry() as unreadable, _, _:
+                return f"The query will be refused: {unreadable.description}."
+            case MovedLedger() as moved, _, _:
+                return f"The ledger is in topic {moved.topic} since commit {moved.serial}; look there."
+            case _, None, None:
+                return "There is no entry: nothing was committed under this transactional id."
+            case _, _, None:
+                return (
+                    "The pointer has expired, or its group was deleted. Nothing is lost: the next start reads the "
+                    "whole ledger topic."
+                )
+            case _, None, _:
+                return (
+                    "The record is gone: the ledger topic was deleted, or its records were. The pointer still counts, "
+                    "but it has no source offsets, and it expires; the next commit writes both."
+                )
+            case LedgerEntry(), LedgerEntry() as record, LedgerEntry() as pointer if record.serial != pointer.serial:
+                older = "pointer" if record.serial > pointer.serial else "record"
+                return f"The {older} is older, so it was lost once; the other one counts."
+        return "Record and pointer say the same."
+
+
+def copies_of(
+    record: bytes | None, committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition
+) -> Copies:
+    """Both copies, and the one that counts, from the record and from everything in the group; see `ledger.newest`."""
+    pointer = committed.get(at)
+    return Copies(
+        record=None if record is None else entry_of(record),
+        pointer=None if pointer is None else ledger.newest(None, {at: pointer}, at),
+        valid=ledger.newest(record, committed, at),
+    )

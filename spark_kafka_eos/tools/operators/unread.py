@@ -1,0 +1,108 @@
+"""How far a reader is behind: the ends of its partitions, and the time of the first record that it has not read.
+
+It is for operators, whose cluster may be ill: a partition that cannot be read is a result, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher
+from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.fetching.visibility import visible_batches
+from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.topics import unavailable
+from spark_kafka_eos.kafka.wire.decode import decode
+
+# The Java producer's default batch.size. Most record batches are not larger, so one request covers all partitions.
+_BYTES = 16_384
+_BATCHES = 100  # aborted ones and markers, which are looked through for a record
+
+
+class Bounds(NamedTuple):
+    """What a partition has: its first offset, its last stable offset and its high watermark."""
+
+    earliest: int
+    marks: Marks
+
+
+def bounds(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, str]]:
+    """The bounds of each partition, and why those of the others are not known. Needs Describe on the topics.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    wanted = set(partitions)
+    if not wanted:
+        return {}, {}
+    unknown = unavailable(cluster, wanted)
+    known: dict[TopicPartition, Bounds] = {}
+    _ask(cluster, wanted - unknown.keys(), known, unknown)
+    return known, unknown
+
+
+def _ask(
+    cluster: Cluster,
+    partitions: set[TopicPartition],
+    known: dict[TopicPartition, Bounds],
+    unknown: dict[TopicPartition, str],
+) -> None:
+    """All partitions at once if that works, else topic by topic: one does not hide the others."""
+    topics = sorted({tp.topic for tp in partitions})
+    try:
+        cluster.refresh(topics)
+        first, marks = offsets.earliest(cluster, partitions), offsets.marks(cluster, partitions)
+    except KafkaEosError as error:
+        if len(topics) == 1:
+            unknown.update(dict.fromkeys(partitions, error.what))
+            return
+        for topic in topics:
+            _ask(cluster, {tp for tp in partitions if tp.topic == topic}, known, unknown)
+    else:
+        known.update({tp: Bounds(first[tp], marks[tp]) for tp in partitions})
+
+
+def first_times(cluster: Cluster, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+    """The timestamp of the first record that read_committed shows in each range; not of those that could not be read,
+    or that have none in their first record batches. In milliseconds since 1970. Needs Read on the topics.
+    """
+    fetcher = Fetcher(cluster, max_partition_fetch_bytes=_BYTES)
+    found: dict[TopicPartition, int] = {}
+    at = dict(start)
+    for _ in range(_BATCHES):
+        # One offset each: the answer has the record batch that contains it, or the next one there is.
+        wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in sorted(at.items())]
+        further: dict[TopicPartition, int] = {}
+        try:
+            for part in fetcher.fetch(wanted):
+                tp = part.partition
+                time = _first_time(part, at[tp])
+                if time is not None:
+                    found[tp] = time
+                elif part.next_offset < end[tp]:
+                    further[tp] = part.next_offset
+        except KafkaEosError:  # not allowed to read it, or deleted in the meantime
+            if len(at) == 1:
+                return found
+            for tp, offset in at.items() - further.items():
+                if tp not in found:
+                    found |= first_times(cluster, {tp: offset}, end)
+        if not further:
+            break
+        at = further
+    return found
+
+
+def _first_time(part: Fetched, start: int) -> int | None:
+    headers, shown = visible_batches(part)
+    records = decode(part.buffer, headers[shown])
+    for offset, timestamp in zip(records["offset"], records["timestamp"], strict=True):
+        if offset.as_py() >= start:
+            return int(timestamp.as_py())
+    return None

@@ -1,0 +1,348 @@
+"""Sends dead letters back, each exactly once: in transactions that also commit how far the replay has come.
+
+A replay is a query without Spark. Each stream of dead letters (replay.plan) has a transactional id and a ledger; a
+batch is at most `BATCH` of its dead letters. A replay that is killed leaves a transaction that the next one aborts, and
+the next one continues where the ledger ends. Of two replays that are planned at once, the last one wins. One that comes
+back late, or that was planned before another one began to write, ends by itself, and leaves the other one alone.
+
+The ends of the topic are fixed when it starts, so records that come back as dead letters wait for the next replay.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from spark_kafka_eos.appending.append import append, records_by_partition, topic_ids
+from spark_kafka_eos.appending.append_mode import Choice
+from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
+from spark_kafka_eos.appending.encode_settings import encode_settings, target
+from spark_kafka_eos.appending.report import Appended, appended_topics
+from spark_kafka_eos.dead_letters.signature import claims, is_signed
+from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
+from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_to_json
+from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
+from spark_kafka_eos.ledger.entry import LedgerEntry, digest
+from spark_kafka_eos.ledger.progress import last_entry
+from spark_kafka_eos.ledger.topic import LedgerReader
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
+from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.outputs import OutputTopic
+from spark_kafka_eos.options.reserved import reserved_topics
+from spark_kafka_eos.preflight.run import preflight
+from spark_kafka_eos.tools.replay import plan as replays
+from spark_kafka_eos.tools.replay.plan import RecordPosition, Stream
+from spark_kafka_eos.tools.replay.stored import ReadProgress, StoredLetter, letters, ranges_of
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
+
+BATCH = 1_000  # dead letters of a transaction
+_ROWS = 100  # that are encoded at a time: a dead letter may be as large as a request
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingStream:
+    """A stream that waits: where it goes, which of its dead letters were not replayed yet, its last commit, and whose
+    its transactional.id is, None if unknown.
+    """
+
+    stream: Stream
+    options: SinkOptions
+    entry: LedgerEntry | None
+    owner: ProducerEpoch | None = None
+    targets: Counter[str] = field(default_factory=Counter)
+    positions: list[RecordPosition] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPlan:
+    """What a replay sends, and what it leaves because it was replayed too often, or because nobody named a topic for
+    what is not signed. `ends` are the topic's at its start.
+
+    `query_id` names the topic by its id: in a topic that was deleted and created again, everything is new.
+    """
+
+    query_id: str
+    ends: Offsets
+    parts: Sequence[PendingStream]
+    left: Mapping[Stream, int]
+    unsigned: int = 0
+
+    @property
+    def records(self) -> int:
+        return sum(len(part.positions) for part in self.parts)
+
+    @property
+    def destinations(self) -> list[str]:
+        """The topics that it sends to, sorted."""
+        return sorted({topic for part in self.parts for topic in part.targets})
+
+    @property
+    def believed(self) -> list[str]:
+        """Those of them that headers name which may be anybody's: not signed, or nobody has the key to check that."""
+        unchecked = (part for part in self.parts if not (part.stream.signed and part.options.ledger_key))
+        return sorted({topic for part in unchecked for topic in part.targets})
+
+
+def plan(
+    cluster: Cluster,
+    topic: str,
+    options: Mapping[str, str],
+    transactional_id: str,
+    *,
+    causes: Sequence[str] = (),
+    to: str | None = None,
+    named: Collection[str] = (),
+    max_replays: int = 2,
+    progress: ReadProgress = lambda _: None,
+    ranges: Sequence[OffsetRange] | None = None,
+) -> ReplayPlan:
+    """Read the topic once, and compare it with the ledgers. Writes nothing.
+
+    `options` are the sink's, without a transactional.id. With their `ledgerKey`, dead letters that are not signed with
+    it are left, unless `to` or `named` say where they may go. Raises ToolFailed if it is unknown where a dead letter
+    goes, or if that is the topic itself, a ledger topic or one of Kafka's own: headers may be anybody's.
+    """
+    common = sink_options({**options, "kafka.transactional.id": transactional_id})
+    ledger_topic, secrets = common.ledger_topic, [key.reveal() for key in common.ledger_key]
+    known = LedgerReader(cluster, ledger_topic)
+    known.read()  # once, however many streams the headers make: those without a record have no entry
+    ranges = ranges_of(cluster, topic) if ranges is None else ranges
+    query_id = f"replay of {topic} ({cluster.topic(topic).id})"
+    parts: dict[Stream, PendingStream] = {}
+    left: Counter[Stream] = Counter()
+    unsigned = 0
+    nowhere: list[StoredLetter] = []
+    reserved: dict[str, str | None] = {}
+    for each in letters(cluster, ranges, progress):
+        stream = _stream(each, secrets)
+        if causes and stream.cause not in causes:
+            continue
+        if stream not in parts:
+            if len(parts) == replays.MOST_STREAMS:
+                raise ToolFailed(
+                    f"the dead letters name more than {replays.MOST_STREAMS:,} causes; nothing was sent",
+                    action="Somebody else writes to this topic. Select causes with --cause.",
+                )
+            own = {"kafka.transactional.id": f"{transactional_id}{stream.suffix}"}
+            sink = sink_options({**options, **own})
+            parts[stream] = PendingStream(
+                stream=stream,
+                options=sink,
+                entry=last_entry(
+                    cluster,
+                    sink.ledger_topic,
+                    sink.transactional_id,
+                    ignore_open=True,
+                    signer=signer_of(sink),
+                )
+                if sink.transactional_id in known.by_id
+                else None,
+            )
+        part = parts[stream]
+        if each.offset < _position(part.entry, query_id).get(each.partition, 0):
+            continue
+        if stream.replays >= max_replays:
+            left[stream] += 1
+            continue
+        if secrets and not stream.signed and to is None and not named:
+            left[stream] += 1
+            unsigned += 1
+            continue
+        where = replays.destination(each.letter, to)
+        if where is not None and where not in reserved:
+            reserved[where] = _why_reserved(cluster, where, ledger_topic)
+        if where is None or where == topic or reserved[where] is not None:
+            nowhere.append(each)
+            continue
+        part.targets[where] += 1
+        part.positions.append((each.partition, each.offset))
+    if nowhere:
+        raise _refused(topic, nowhere, to, reserved)
+    waiting = [parts[stream] for stream in sorted(parts) if parts[stream].positions]
+    for part in waiting:
+        part.owner = owner_of(cluster, part.options.transactional_id)
+    return ReplayPlan(
+        query_id=query_id,
+        ends={wanted.partition: wanted.end for wanted in ranges},
+        parts=waiting,
+        left=dict(left),
+        unsigned=unsigned,
+    )
+
+
+def require_named(planned: ReplayPlan, named: Collection[str]) -> None:
+    """Raise ToolFailed if unsigned dead letters go to a topic that is not `named`: their headers are anybody's."""
+    if others := [topic for topic in planned.believed if topic not in named]:
+        raise ToolFailed(
+            f"the headers of dead letters send them to {', '.join(map(repr, others))}, which was not named; nothing "
+            "was sent",
+            action="Name each topic that they may return to with --destination, or one for all of them with --to. "
+            "With the query's ledgerKey, those that it signed need no name.",
+        )
+
+
+def _why_reserved(cluster: Cluster, topic: str, ledger_topic: str) -> str | None:
+    """Why no dead letter may go there. A topic that does not exist is the preflight's to refuse."""
+    if cluster.exists(topic, patience_ms=0):
+        return cluster.why_reserved(topic, reserved_topics(ledger_topic))
+    return reserved_topics(ledger_topic).reason(topic)
+
+
+def _refused(
+    topic: str, nowhere: Sequence[StoredLetter], to: str | None, reserved: Mapping[str, str | None]
+) -> ToolFailed:
+    first = f"{nowhere[0].partition}@{nowhere[0].offset}"
+    where = replays.destination(nowhere[0].letter, to)
+    if where == topic:
+        why = f"{len(nowhere):,} of the dead letters would be sent to {topic} itself, the first at {first}"
+    elif where is not None:
+        same = sum(replays.destination(each.letter, to) == where for each in nowhere)
+        why = f"{same:,} of the dead letters would be sent to {where}, which {reserved[where]}, the first at {first}"
+    else:
+        why = f"it is unknown where {len(nowhere):,} of the dead letters belong, the first at {first}"
+    return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
+
+
+def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: ReadProgress = lambda _: None) -> int:
+    """Send what is planned; the number of records that were sent. `progress` gets the number of records since.
+
+    Raises what `commit_batch` raises: batches that were committed before stay so, and another replay continues.
+    """
+    sent, run_id = 0, str(uuid.uuid4())
+    for part in planned.parts:
+        options = replace(
+            part.options,
+            output_topics=tuple(OutputTopic(topic=name) for name in sorted(part.targets)),
+            # Only of a topic of this name that was deleted.
+            take_over_query=part.entry.query_id if part.entry and part.entry.query_id != planned.query_id else None,
+        )
+        preflight(cluster, options)
+        transaction = SharedTransaction(options, cluster, decide_micro_batch(options), planned_under=part.owner)
+        known = part.entry if part.entry is not None and part.entry.query_id == planned.query_id else None
+        number = 0 if known is None else known.batch_id + 1
+        start = dict.fromkeys(planned.ends, 0) | _position(part.entry, planned.query_id)
+        chunks = list(replays.batches(part.positions, BATCH))
+        for chunk in chunks:
+            end = start | {tp: offset + 1 for tp, offset in chunk}
+            if chunk is chunks[-1]:
+                end |= {tp: max(offset, end[tp]) for tp, offset in planned.ends.items()}
+            batch = MicroBatch(
+                query_id=planned.query_id,
+                batch_id=number,
+                digest=digest({"start": offsets_to_json(start), "end": offsets_to_json(end)}),
+                sources=(SourceRange(start=start, end=end),),
+                run_id=run_id,
+            )
+            write = _Write(cluster, options, number, chunk, to)
+            by_driver = Choice(mode="driver")
+            report = commit_batch(transaction, batch, write, max_attempts=options.max_attempts, choice=by_driver)
+            sent += report.records
+            progress(len(chunk))
+            number, start = number + 1, end
+    return sent
+
+
+def _stream(each: StoredLetter, secrets: Sequence[str]) -> Stream:
+    """Without the key, a signature is not checked, but keeps its dead letter apart, as with the key."""
+    signed = is_signed(secrets, each.key, each.value, each.headers) if secrets else claims(each.headers)
+    return Stream(each.letter.cause, replays.replays_of(each.headers, secrets, each.key, each.value), signed)
+
+
+def _position(entry: LedgerEntry | None, query_id: str) -> dict[TopicPartition, int]:
+    """Where the last replay of the stream ended."""
+    if entry is None or entry.query_id != query_id:
+        return {}
+    return {tp: offset for source in entry.sources or () if source for tp, offset in source.offsets.items()}
+
+
+class _Write:
+    """Appends one batch's dead letters; an attempt reads them again."""
+
+    def __init__(
+        self, cluster: Cluster, options: SinkOptions, batch_id: int, positions: Sequence[RecordPosition], to: str | None
+    ) -> None:
+        self._cluster, self._options, self._batch_id = cluster, options, batch_id
+        self._positions, self._to = set(positions), to
+
+    def __call__(self, identity: ProducerIdentity) -> Appended:
+        started = time.perf_counter()
+        expected: Counter[TopicPartition] = Counter()
+
+        def blocks() -> Iterator[tuple[TopicPartition, int, bytearray]]:
+            for block in self._blocks():
+                expected[block.partition] += block.records
+                yield block.partition, block.records, block.data
+
+        timeout_ms = self._options.transaction_timeout_ms
+        outputs = [TopicPartition(topic.topic, 0) for topic in self._options.output_topics]
+        ids = topic_ids(self._cluster, outputs)
+        acks = append(
+            self._cluster,
+            identity,
+            blocks(),
+            transaction_timeout_ms=timeout_ms,
+            batch_id=self._batch_id,
+            ledger_topic=self._options.ledger_topic,
+        )
+        if records_by_partition(acks) != expected:
+            raise TransactionAborted(f"not all of {expected.total()} records were acknowledged once")
+        if expected.total() != len(self._positions):
+            raise DataLoss(
+                f"{len(self._positions) - expected.total()} dead letters were deleted while they were replayed",
+                action="Run the command again: it sends those that are left.",
+            )
+        return Appended(
+            partitions=len(expected),
+            records=expected.total(),
+            bytes=sum(ack.bytes for ack in acks),
+            topics=appended_topics(ids, expected),
+            milliseconds={"append": (time.perf_counter() - started) * 1e3},
+        )
+
+    def _blocks(self) -> Iterator[Block]:
+        encoder = BlockEncoder(
+            encode_settings(self._options, None, self._cluster),
+            0,
+            lambda topic: target(self._cluster, topic, self._options.ledger_topic),
+            lambda: int(time.time() * 1e3),
+        )
+        rows: list[dict[str, object]] = []
+        for each in letters(self._cluster, self._ranges()):
+            if (each.partition, each.offset) in self._positions:
+                rows.append(self._row(each))
+                if len(rows) == _ROWS:
+                    yield from encoder.add(_columns(rows))
+                    rows.clear()
+        yield from encoder.add(_columns(rows))
+        yield from encoder.finish()
+
+    def _ranges(self) -> list[OffsetRange]:
+        offsets: dict[TopicPartition, list[int]] = {}
+        for tp, offset in self._positions:
+            offsets.setdefault(tp, []).append(offset)
+        return [OffsetRange(partition=tp, start=min(of), end=max(of) + 1) for tp, of in sorted(offsets.items())]
+
+    def _row(self, each: StoredLetter) -> dict[str, object]:
+        topic = replays.destination(each.letter, self._to)
+        assert topic is not None  # see `plan`
+        partitions = len(self._cluster.topic(topic).partitions)
+        secrets = [key.reveal() for key in self._options.ledger_key]
+        own = replays.replayed_headers(each.headers, secrets, each.key, each.value)
+        headers = [{"key": name, "value": value} for name, value in own]
+        partition = replays.partition_of(each.letter, self._to, partitions)
+        return {"key": each.key, "value": each.value, "topic": topic, "partition": partition, "headers": headers}
+
+
+_SCHEMA = pa.schema([(name, ROWS[name]) for name in ("key", "value", "topic", "partition", "headers")])
+
+
+def _columns(rows: Sequence[dict[str, object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=_SCHEMA)

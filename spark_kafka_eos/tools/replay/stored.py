@@ -1,0 +1,75 @@
+"""Reads the dead letters of a topic, read committed, one by one: there are few of them, and they may be anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from spark_kafka_eos.dead_letters.headers import DeadLetter, Header, letter_of
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.options import SourceOptions
+from spark_kafka_eos.reading.by_time import OffsetsByTime
+from spark_kafka_eos.reading.records import read
+
+ReadProgress = Callable[[int], None]  # gets the number of offsets that were read since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLetter:
+    """A dead letter as it is in its topic: where, when it was put aside (ms since 1970), why, and the record."""
+
+    partition: TopicPartition
+    offset: int
+    timestamp: int
+    letter: DeadLetter
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+def ranges_of(cluster: Cluster, topic: str, since: int | None = None) -> list[OffsetRange]:
+    """All of the topic up to the last stable offsets, or what has been written `since` then (ms since 1970).
+
+    Raises UnknownTopic, AuthorizationFailed, BrokerUnreachable.
+    """
+    partitions = [TopicPartition(topic, number) for number in sorted(cluster.topic(topic).partitions)]
+    end = offsets.latest(cluster, partitions)
+    start: dict[TopicPartition, int] = offsets.earliest(cluster, partitions)
+    if since is not None:
+        by_time = OffsetsByTime(cluster).offsets(dict.fromkeys(partitions, since))
+        start = {tp: end[tp] if at is None else at for tp, at in by_time.items()}
+    return [OffsetRange(partition=tp, start=start[tp], end=end[tp]) for tp in partitions if start[tp] < end[tp]]
+
+
+def letters(
+    cluster: Cluster, ranges: Sequence[OffsetRange], progress: ReadProgress = lambda _: None
+) -> Iterator[StoredLetter]:
+    """The dead letters in `ranges`, in order per partition. Records that are none are left out.
+
+    Raises what `reading.records.read` raises.
+    """
+    topics = tuple({wanted.partition.topic for wanted in ranges})
+    options = SourceOptions(client=cluster.options, subscribe=topics, include_headers=True)
+    for rows in read(ranges, options, cluster):
+        times = rows["timestamp"].cast("int64").to_pylist()
+        for row, microseconds in zip(rows.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
+            headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+            letter = letter_of(headers)
+            if letter is not None:
+                yield StoredLetter(
+                    partition=TopicPartition(row["topic"], row["partition"]),
+                    offset=row["offset"],
+                    timestamp=microseconds // 1000,
+                    letter=letter,
+                    key=row["key"],
+                    value=row["value"],
+                    headers=headers,
+                )
+        progress(rows.num_rows)

@@ -1,0 +1,52 @@
+"""Java's login configurations on one line, quoted and escaped as Java's parser has it."""
+
+import pytest
+
+from spark_kafka_eos.kafka.auth.jaas import login
+from spark_kafka_eos.options import Secret
+
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="s3cret";'
+
+
+@pytest.mark.parametrize(
+    ("jaas", "module", "options"),
+    [
+        (PLAIN, "PlainLoginModule", {"username": "alice", "password": "s3cret"}),
+        (PLAIN.replace(" ", "\n  "), "PlainLoginModule", {"username": "alice", "password": "s3cret"}),
+        ("a.b.Scram required username=u password=x ;", "Scram", {"username": "u", "password": "x"}),
+        (r'a.Plain requisite a="a\"b" b="c;d\\ e";', "Plain", {"a": 'a"b', "b": "c;d\\ e"}),
+        ('kafkashaded.a.Plain required serviceName="k" password="";', "Plain", {"serviceName": "k", "password": ""}),
+        (
+            'a.OAuthBearerLoginModule required clientId="c" ssl.truststore.location="/ca.pem" extension_pool="p";',
+            "OAuthBearerLoginModule",
+            {"clientId": "c", "ssl.truststore.location": "/ca.pem", "extension_pool": "p"},
+        ),
+        ("a.OAuthBearerLoginModule required;", "OAuthBearerLoginModule", {}),
+        (PLAIN.replace('"', "'"), "PlainLoginModule", {"username": "alice", "password": "s3cret"}),
+        (r"""a.Plain REQUIRED a='a\'b "c"' b="it's" ;""", "Plain", {"a": 'a\'b "c"', "b": "it's"}),
+    ],
+)
+def test_a_login_configuration_yields_its_module_and_options(jaas, module, options):
+    assert login(Secret(jaas)) == (module, {name: Secret(value) for name, value in options.items()})
+
+
+@pytest.mark.parametrize(
+    ("jaas", "why"),
+    [
+        ("", "expected"),
+        ("username=alice password=s3cret", "expected"),
+        ("a.Plain username=alice password=s3cret;", "expected"),
+        (PLAIN.rstrip(";"), "expected `;` after the last option"),
+        ('a.Plain required password="s3cret;', "expected `;` after the last option"),
+        ("a.Plain required password='s3cret;", "expected `;` after the last option"),
+        (PLAIN * 2, "expected `;` after the last option"),
+    ],
+)
+def test_what_does_not_parse_is_refused_without_being_shown(jaas, why):
+    with pytest.raises(ValueError, match=why) as caught:
+        login(Secret(jaas))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_the_options_do_not_show_themselves():
+    assert "s3cret" not in f"{login(Secret(PLAIN))}"

@@ -1,0 +1,114 @@
+"""What an operator may abort, and what to do instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.tools.operators.abort import CLOCKS_DIFFER_MS, abort_part, abort_whole
+from spark_kafka_eos.tools.operators.survey import Ending, OpenPart
+
+T0 = TopicPartition("orders", 0)
+FACTS = TransactionFacts(
+    transactional_id="copy",
+    coordinator=2,
+    state="Ongoing",
+    producer_id=9,
+    epoch=4,
+    timeout_ms=60_000,
+    started_ms=1_000,
+    described_ms=21_000,
+    partitions=(T0,),
+)
+DONE = replace(FACTS, state="CompleteCommit", partitions=())
+
+
+def part(ending, facts, *, producer_id=9, epoch=4):
+    producer = ProducerState(partition=T0, producer_id=producer_id, epoch=epoch, start_offset=20)
+    return OpenPart(producer=producer, facts=facts, ending=ending, marks=None, holds=True)
+
+
+def test_a_transaction_without_a_timeout_is_nobodys_to_wait_for():
+    decision = abort_whole("copy", replace(FACTS, timeout_ms=2**31 - 1), fence_owner=False)
+    assert not decision.abort
+    assert decision.reason.endswith("its timeout is none (two-phase commit)")
+    assert decision.action.startswith("The coordinator never aborts it by itself. ")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "action"),
+    [
+        (
+            part(Ending.OWNER, FACTS),
+            "open as 'copy' for 20 s",
+            "aborts it by itself in 40 s. To abort the whole transaction",
+        ),
+        (part(Ending.COORDINATOR, replace(FACTS, state="PrepareCommit")), "decided (PrepareCommit)", "why broker 2"),
+        (part(Ending.UNKNOWN, None), "is unknown", "needs Describe on all transactional ids"),
+        (part(Ending.NOBODY, DONE), "still has its producer epoch", "kafka-eos transactions abort copy --fence-owner"),
+        (part(Ending.NOBODY, DONE, epoch=5), "still has its producer epoch", "--fence-owner"),
+    ],
+)
+def test_a_part_that_somebody_may_still_end_or_extend_is_not_aborted(found, reason, action):
+    decision = abort_part(found)
+    assert (decision.abort, reason in decision.reason, action in decision.action) == (False, True, True), decision
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        part(Ending.NOBODY, None),
+        part(Ending.NOBODY, DONE, epoch=3),  # fenced: its owner has a newer epoch
+        part(Ending.NOBODY, DONE, producer_id=8),
+    ],
+)
+def test_a_part_that_nobody_can_end_or_extend_is_aborted(found):
+    assert abort_part(found).abort
+
+
+def test_a_part_whose_batch_was_committed_is_not_aborted():
+    entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, sources=())
+    decision = abort_part(part(Ending.NOBODY, DONE, epoch=3), entry)
+    assert not decision.abort
+    assert decision.reason.startswith("batch 7 of query q was committed in it")
+    assert decision.action.startswith("Start the query")
+
+
+OVERDUE = replace(FACTS, described_ms=1_000 + 60_000 + CLOCKS_DIFFER_MS)
+
+
+@pytest.mark.parametrize(
+    ("facts", "fence_owner", "abort", "reason"),
+    [
+        (None, False, False, "no coordinator knows"),
+        (None, True, False, "no coordinator knows"),
+        (FACTS, False, False, "its owner may be alive: the transaction has been open for 20 s"),
+        (FACTS, True, True, "whether it is alive or not"),
+        (replace(OVERDUE, described_ms=OVERDUE.described_ms - 1), False, False, "its owner may be alive"),
+        (OVERDUE, False, True, "its timeout passed 60 s ago"),
+        (replace(FACTS, started_ms=None), False, False, "its owner may be alive"),
+        (replace(FACTS, state="PrepareCommit"), True, False, "already decided (PrepareCommit)"),
+        (replace(FACTS, state="PrepareAbort"), True, False, "already decided (PrepareAbort)"),
+        (DONE, False, False, "it has no open transaction (CompleteCommit)"),
+        (DONE, True, True, "whether it is alive or not"),
+    ],
+)
+def test_a_whole_transaction_is_taken_from_its_owner_only_if_it_is_overdue_or_told_to(
+    facts, fence_owner, abort, reason
+):
+    decision = abort_whole("copy", facts, fence_owner=fence_owner)
+    assert (decision.abort, reason in decision.reason) == (abort, True), decision
+    assert decision.abort or decision.action
+
+
+@pytest.mark.parametrize("fence_owner", [False, True])
+def test_a_transaction_whose_batch_a_table_may_have_is_not_aborted(fence_owner):
+    entry = LedgerEntry(query_id="query", batch_id=7, digest="d", serial=8, table=3)
+    decision = abort_whole("copy", FACTS, fence_owner=fence_owner, with_table=entry)
+    assert not decision.abort
+    assert "may have batch 7 of query query" in decision.reason
+    assert "kafka-eos query resolve copy --table MODULE:NAME --settle" in decision.action

@@ -1,0 +1,88 @@
+"""Ledger topics that nobody named are looked for in so many groups, whoever made these; and whether a transaction has a
+batch that an abort would lose is known, or an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.errors import AuthorizationFailed
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.tools.operators import queries
+from spark_kafka_eos.tools.operators.queries import QueryReader, committed_in, taking_part
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.batches import BY_DRIVER
+from tests.model_kafka import KafkaModel, refused
+
+GROUP_NOT_ALLOWED, TOPIC_NOT_ALLOWED = 30, 29
+UNREADABLE = [("OffsetFetch", GROUP_NOT_ALLOWED), ("ListOffsets", TOPIC_NOT_ALLOWED)]
+
+
+@pytest.mark.parametrize(("others", "left"), [(0, 0), (100, 0), (101, 1), (150, 50)])
+def test_at_most_so_many_groups_are_asked_and_the_rest_is_counted(monkeypatch, others, left):
+    """Also while a transaction is open in a group: who waited for its end would wait for whoever opened it."""
+    asked = []
+
+    class Group:
+        def __init__(self, _, name):
+            self.name = name
+
+        def fetch_all(self, *, require_stable):
+            assert not require_stable
+            asked.append(self.name)
+            return {}
+
+    names = ["a group", *(f"id-{number}.ledger" for number in range(others))]
+    monkeypatch.setattr(queries, "group_ids", lambda _: names)
+    monkeypatch.setattr(queries, "GroupCoordinator", Group)
+    reader = QueryReader(cast("Cluster", None), ledger_topics=[])
+    monkeypatch.setattr(reader, "_ledgers", {})
+    assert reader.find() == left
+    assert asked == names[1:101]
+
+
+@pytest.fixture(params=["kafka-eos-ledger", "own"])
+def committed(request, monkeypatch):
+    """A cluster with a query whose ledger is in this topic, and the report of its last batch."""
+    kafka = KafkaModel(topics={"out": 1})
+    given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"}
+    options = sink_options(given | {"ledgerTopic": request.param})
+    driver = SharedTransaction(options, kafka.cluster(), decide_micro_batch(options), clock=kafka.clock)
+    for number in (0, 1):
+        batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}")
+        report = commit_batch(
+            driver, batch, lambda _: Appended(partitions=0, records=0, bytes=0), max_attempts=1, choice=BY_DRIVER
+        )
+    monkeypatch.setattr(queries, "group_ids", lambda _: [*kafka.groups])  # a request that the model does not know
+    return kafka, report
+
+
+@pytest.mark.parametrize("name", ["id", None], ids=["by the id", "though no coordinator knows the id any more"])
+def test_the_batch_that_was_committed_in_a_transaction_is_found(committed, name):
+    kafka, last = committed
+    entry = committed_in(kafka.cluster(), name, last.producer_id, last.epoch)
+    assert entry is not None and entry.batch_id == 1
+    for producer_id, epoch in ((last.producer_id, last.epoch + 1), (last.producer_id + 1, last.epoch)):
+        assert committed_in(kafka.cluster(), name, producer_id, epoch) is None
+
+
+@pytest.mark.parametrize(("api", "code"), UNREADABLE, ids=["the group that leads to it", "its topic"])
+def test_a_ledger_that_may_not_be_read_is_not_taken_for_empty(committed, api, code):
+    kafka, last = committed
+    facts = describe.transaction(kafka.cluster(), "id", now_ms=0)
+    assert isinstance(facts, TransactionFacts)
+    kafka.meets[api] = refused(code)
+    with pytest.raises(AuthorizationFailed):
+        committed_in(kafka.cluster(), "id", last.producer_id, last.epoch + 1)
+    with pytest.raises(AuthorizationFailed):
+        taking_part(kafka.cluster(), replace(facts, state="Ongoing"))

@@ -1,0 +1,85 @@
+"""How dead letters are sent back: where each one goes, with which headers, and in which batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_eos.dead_letters.headers import DeadLetter
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.tools.replay.plan import (
+    MOST,
+    REPLAYS,
+    batches,
+    destination,
+    partition_of,
+    replayed_headers,
+    replays_of,
+)
+from tests.letters import headers_of
+
+READ = DeadLetter(cause="undecodable", topic="orders", partition=3, offset=7)
+WRITTEN = DeadLetter(cause="too-large", topic="orders", partition=3, offset=7, output_topic="clean")
+UNKNOWN = DeadLetter(cause="other")
+PLAIN: tuple[tuple[str, ...], None, None] = ((), None, None)
+KEY, OLDER = "a key of 16 letters", "another key of 16 letters"
+FORBIDDEN = DeadLetter(cause="topic-not-allowed", topic="orders", partition=3, offset=7, output_topic="secret")
+
+
+@pytest.mark.parametrize(
+    ("letter", "to", "topic", "partition"),
+    [
+        (READ, None, "orders", 3),
+        (READ, "repaired", "repaired", None),
+        (WRITTEN, None, "clean", None),
+        (UNKNOWN, None, None, None),
+        (UNKNOWN, "repaired", "repaired", None),
+        (FORBIDDEN, None, None, None),
+        (FORBIDDEN, "repaired", "repaired", None),
+    ],
+)
+def test_it_goes_where_it_came_from_or_could_not_go_unless_a_topic_is_named(letter, to, topic, partition):
+    assert (destination(letter, to), partition_of(letter, to, 4)) == (topic, partition)
+
+
+def test_the_key_decides_if_the_topic_no_longer_has_the_partition():
+    assert partition_of(READ, None, 3) is None
+
+
+def test_each_replay_is_counted_and_the_records_own_headers_stay():
+    own = [("trace", b"1"), ("trace", None)]
+    once = replayed_headers([*own, *headers_of(READ)], *PLAIN)
+    assert once == [*own, (REPLAYS, b"1")]
+    assert replays_of([*once, *headers_of(READ)], *PLAIN) == 1
+    assert replayed_headers([*once, *headers_of(READ)], *PLAIN) == [*own, (REPLAYS, b"2")]
+
+
+def test_numbers_that_anybody_may_write_are_not_told_apart_beyond_the_most():
+    numbers = (MOST - 1, MOST, MOST + 1, 999_999_999)
+    found = [replays_of([(REPLAYS, str(number).encode())], *PLAIN) for number in numbers]
+    assert found == [MOST - 1, MOST, MOST, MOST]
+
+
+@pytest.mark.parametrize("value", [None, b"", b"-1", b"x", b"9" * 10])
+def test_a_count_that_is_no_number_is_none(value):
+    assert replays_of([(REPLAYS, value)], *PLAIN) == 0
+
+
+def test_with_a_key_only_a_number_that_is_signed_for_this_record_counts():
+    own = [("trace", b"1"), (REPLAYS, b"9")]
+    once = replayed_headers(own, [KEY], b"k", b"v")
+    assert once[:2] == [own[0], (REPLAYS, b"1")], "what the input said of it is gone"
+    assert replays_of(once, [KEY], b"k", b"v") == 1
+    assert replays_of(once, [OLDER, KEY], b"k", b"v") == 1, "while the key is replaced"
+    assert replayed_headers(once, [KEY], b"k", b"v")[1] == (REPLAYS, b"2")
+    assert replays_of(once, [OLDER], b"k", b"v") == 0
+    assert replays_of(once, [KEY], b"k", b"w") == 0, "of another record"
+    changed = [(REPLAYS, b"5") if name == REPLAYS else (name, value) for name, value in once]
+    assert replays_of(changed, [KEY], b"k", b"v") == 0
+
+
+def test_batches_go_forward_in_each_partition():
+    places = [(TopicPartition("dead", number), offset) for number in (1, 0) for offset in (2, 1, 0)]
+    assert [[(tp.partition, at) for tp, at in batch] for batch in batches(places, 4)] == [
+        [(0, 0), (0, 1), (0, 2), (1, 0)], [(1, 1), (1, 2)]
+    ]  # fmt: skip
+    assert list(batches([], 4)) == []

@@ -1,0 +1,201 @@
+"""What a replay encodes: the planned dead letters, each once, and no other; its streams are anybody's words."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.dead_letters.headers import DeadLetter
+from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.encode import encode
+from spark_kafka_eos.kafka.wire.record_batch import scan
+from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.tools.replay import plan, send
+from spark_kafka_eos.tools.replay.plan import REPLAYS, Stream
+from spark_kafka_eos.tools.replay.stored import StoredLetter
+from tests.letters import headers_of
+from tests.model_kafka import KafkaModel
+
+DEAD = TopicPartition("dead", 0)
+OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "t", "outputTopics": "in"})
+
+
+def stored(offset: int) -> StoredLetter:
+    letter = DeadLetter(cause="undecodable", topic="in", partition=0, offset=offset)
+    return StoredLetter(
+        partition=DEAD, offset=offset, timestamp=0, letter=letter, key=None, value=b"%d" % offset, headers=[]
+    )
+
+
+@pytest.mark.parametrize("planned", [[3], [*range(99)], [*range(100)], [*range(101)], [*range(0, 250, 2)]])
+def test_each_planned_dead_letter_is_encoded_once_and_no_other(monkeypatch, planned):
+    encoded: list[list[bytes]] = []
+
+    class Encoder:
+        def __init__(self, *_: Any) -> None: ...
+
+        def add(self, rows: Any) -> list[Any]:
+            encoded.append(rows.column("value").to_pylist())
+            return []
+
+        def finish(self) -> list[Any]:
+            return []
+
+    ranges: list[tuple[TopicPartition, int, int]] = []
+
+    def letters(_: Cluster, wanted: Any) -> Any:
+        ranges.extend((each.partition, each.start, each.end) for each in wanted)
+        return map(stored, range(300))
+
+    class Known:
+        def topic(self, _: str) -> Any:
+            return type("Topic", (), {"partitions": [0]})
+
+    monkeypatch.setattr(send, "BlockEncoder", Encoder)
+    monkeypatch.setattr(send, "encode_settings", lambda *_: None)
+    monkeypatch.setattr(send, "letters", letters)
+    write = send._Write(cast("Cluster", Known()), OPTIONS, 0, [(DEAD, offset) for offset in planned], None)
+    assert [*write._blocks()] == []
+    assert [value for rows in encoded for value in rows] == [b"%d" % offset for offset in planned]
+    assert max(map(len, encoded)) <= 100, "a dead letter may be as large as a request"
+    assert ranges == [(DEAD, planned[0], planned[-1] + 1)], "and what nobody wants is not read"
+
+
+# Against the model of Kafka
+
+
+GIVEN = {"kafka.bootstrap.servers": "b:1"}
+
+
+@pytest.fixture
+def kafka(monkeypatch):
+    monkeypatch.setattr(send, "preflight", lambda *_: None)  # asks more than the model answers
+    kafka = KafkaModel(2, {"dead": 2, "in": 1, "clean": 1})
+
+    def sizes(_request: Any, answer: Any) -> Any:
+        response = answer()
+        for config in (each for result in response.results for each in result.configs):
+            config.value = "1048588" if config.name == "max.message.bytes" else config.value
+        return response
+
+    kafka.meets["DescribeConfigs"] = sizes
+    return kafka
+
+
+def put_aside(kafka: KafkaModel, *letters: DeadLetter, partition: int = 0) -> None:
+    """Dead letters with these headers; their values count from where the partition ends."""
+    log = kafka.partitions[DEAD._replace(partition=partition)]
+    for letter in letters:
+        value = b"%d-%d" % (partition, log.end_offset)
+        headers = pa.array(
+            [[{"key": name, "value": each} for name, each in headers_of(letter)]],
+            pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+        )
+        batch = encode(pa.array([b"k"]), pa.array([value]), 0, headers)
+        log.append_plain((value,), batch=bytes(batch))
+
+
+def of(cause: str = "undecodable", **more: Any) -> DeadLetter:
+    known: dict[str, Any] = {"cause": cause, "topic": "in", "partition": 0, "offset": 1}
+    return DeadLetter(**(known | more))
+
+
+def sent(kafka: KafkaModel, topic: str = "in") -> list[tuple[bytes, bytes | None]]:
+    """The values in the topic, each with how often it was replayed."""
+    found = []
+    for entry in kafka.partitions[TopicPartition(topic, 0)].committed():
+        columns = decode(entry.batch, scan(entry.batch), include_headers=True)
+        for value, headers in zip(columns["value"].to_pylist(), columns["headers"].to_pylist(), strict=True):
+            counts = [each["value"] for each in headers if each["key"] == REPLAYS]
+            found.append((value, counts[-1] if counts else None))
+    return found
+
+
+def planned(kafka: KafkaModel, **more: Any) -> send.ReplayPlan:
+    return send.plan(kafka.cluster(), "dead", GIVEN, "replay", **more)
+
+
+def test_what_is_planned_is_sent_once_however_often_it_is_planned(kafka):
+    put_aside(kafka, of(), of("too-large", output_topic="clean"), of())
+    put_aside(kafka, of(), partition=1)
+    one = planned(kafka)
+    assert (one.records, one.destinations, one.left) == (4, ["clean", "in"], {})
+    told: list[int] = []
+    assert send.run(kafka.cluster(), one, progress=told.append) == 4
+    assert sum(told) == 4
+    assert sorted(sent(kafka)) == [(b"0-0", b"1"), (b"0-2", b"1"), (b"1-0", b"1")]
+    assert sent(kafka, "clean") == [(b"0-1", b"1")]
+    again = planned(kafka)
+    assert (again.records, send.run(kafka.cluster(), again)) == (0, 0)
+    put_aside(kafka, of())
+    assert send.run(kafka.cluster(), planned(kafka)) == 1
+    assert len(sent(kafka)) == 4
+
+
+def test_only_the_selected_causes_are_sent_and_the_others_wait(kafka):
+    put_aside(kafka, of(), of("too-large", output_topic="clean"))
+    assert send.run(kafka.cluster(), planned(kafka, causes=["too-large"])) == 1
+    assert (len(sent(kafka)), len(sent(kafka, "clean"))) == (0, 1)
+    assert send.run(kafka.cluster(), planned(kafka)) == 1
+    assert (len(sent(kafka)), len(sent(kafka, "clean"))) == (1, 1)
+
+
+def test_what_is_put_aside_while_a_replay_runs_waits_for_the_next_one(kafka):
+    put_aside(kafka, of())
+    one = planned(kafka)
+    put_aside(kafka, of())
+    assert send.run(kafka.cluster(), one) == 1
+    assert sent(kafka) == [(b"0-0", b"1")]
+    assert send.run(kafka.cluster(), planned(kafka)) == 1
+    assert sent(kafka) == [(b"0-0", b"1"), (b"0-1", b"1")]
+
+
+def test_a_large_stream_is_sent_in_several_transactions(kafka, monkeypatch):
+    monkeypatch.setattr(send, "BATCH", 2)
+    put_aside(kafka, *[of()] * 5)
+    assert send.run(kafka.cluster(), planned(kafka)) == 5
+    assert len(kafka.sent("EndTxn")) == 3
+    assert [value for value, _ in sent(kafka)] == [b"0-%d" % number for number in range(5)]
+    assert planned(kafka).records == 0
+
+
+@pytest.mark.parametrize(
+    ("letter", "to", "why"),
+    [
+        (of(topic="dead"), None, "1 of the dead letters would be sent to dead itself, the first at dead-0@1"),
+        (of("other", topic=None), None, "it is unknown where 1 of the dead letters belong, the first at dead-0@1"),
+        (of(topic="__consumer_offsets"), None, "would be sent to __consumer_offsets, which"),
+        (of(topic="kafka-eos-ledger"), None, "would be sent to kafka-eos-ledger, which"),
+        (of(topic="alias"), None, "would be sent to alias, which"),
+        (of(), "dead", "2 of the dead letters would be sent to dead itself, the first at dead-0@0"),
+    ],
+)
+def test_nothing_is_sent_if_one_of_them_may_not_go_where_it_says(kafka, letter, to, why):
+    kafka.topics.create("kafka-eos-ledger", 1)
+    kafka.topics.create("alias", 1)
+    kafka.topics._ids["alias"] = kafka.topics._ids["kafka-eos-ledger"]  # as a gateway may show it
+    put_aside(kafka, of(), letter)
+    with pytest.raises(ToolFailed, match=why) as refused:
+        planned(kafka, to=to)
+    assert "nothing was sent" in str(refused.value)
+
+
+def test_what_was_replayed_too_often_stays(kafka):
+    put_aside(kafka, of())
+    assert planned(kafka, max_replays=0).left == {Stream("undecodable", 0): 1}
+    assert planned(kafka, max_replays=0).records == 0
+    assert planned(kafka, max_replays=1).records == 1
+
+
+def test_more_streams_than_anybody_needs_are_refused(kafka, monkeypatch):
+    monkeypatch.setattr(plan, "MOST_STREAMS", 2)
+    put_aside(kafka, of("a"), of("b"), of("a"))
+    assert planned(kafka).records == 3
+    put_aside(kafka, of("c"))
+    with pytest.raises(ToolFailed, match="name more than 2 causes; nothing was sent"):
+        planned(kafka)
