@@ -58,7 +58,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MAKE_ROOM = (
     "Make room there, or set stagingDir to a directory on a larger disk; or make batches smaller "
     "(maxOffsetsPerTrigger, maxBytesPerTrigger); or use TransactionalWriter with appendMode=executors, which stages "
-    "nothing. If no other driver of this query runs, what killed drivers left in that directory can be removed."
+    "nothing. Files left behind by crashed drivers can be deleted if no other driver of this query is running."
 )
 
 

@@ -210,8 +210,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("resolve", SINK, p.text,
            "Resolves a refusal: a value copied exactly from its error message. It applies to that refusal only."),
     Option("sourceClusters", SINK, p.cluster_ids,
-           "For sources other than `kafka-eos`, which says so itself: id of the Kafka cluster that the query reads, if "
-           "it is not the sink's. With several sources, a comma-separated list in the order of the sources. "
+           "Id of the source's Kafka cluster, if it is not the sink's. Not needed for `kafka-eos` sources, which "
+           "record it. With several sources, a comma-separated list in the order of the sources. "
            "`cluster_id(options)` returns a cluster's id."),
     Option("txnAppId", SINK, p.text,
            "Together with txnVersion, makes a batch write idempotent: running it again writes nothing twice."),

@@ -33,7 +33,7 @@ from spark_kafka_eos.options.source import Start, Timestamps
 from spark_kafka_eos.options.values import LatestMinus
 
 EARLIEST, LATEST = -2, -1  # in explicit offsets
-ONCE = "start once with failOnDataLoss=false, and then without it again: as long as it is set, any loss passes."
+ONCE = "restart once with failOnDataLoss=false, then remove it: while it is set, every loss is ignored."
 _GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"
 
 

@@ -54,8 +54,8 @@ class HangingTransactions:
 
     def find(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
         """Where one of these producer ids has a transaction open. Old brokers lack the request, and it needs Read on
-        the topics. Where this principal lacks that, wait until all has ended that is open now, whosever it is. Raises
-        LedgerRefused if that lasts longer than delivery.timeout.ms.
+        the topics. Without that right, wait for every currently open transaction to end. Raises LedgerRefused if that
+        lasts longer than delivery.timeout.ms.
         """
         asked = [tp for tp in partitions if tp.topic not in self._not_shown]
         self._await_ends([tp for tp in partitions if tp.topic in self._not_shown])
@@ -86,7 +86,8 @@ class HangingTransactions:
                 where = ", ".join(map(str, sorted(ends)))
                 raise LedgerRefused(
                     f"a transaction is open in {where}, and has been for {budget.milliseconds} ms. It may be one of "
-                    f"this id, with the marker left out: {CAUSE}. This principal may not see whose it is",
+                    f"this id, with the marker left out: {CAUSE}. This principal is not authorized to see which "
+                    "transactional id owns it",
                     action="Grant Read on the topics that the query writes. Then start it again.",
                 )
             self._cluster.sleep(delay)
@@ -105,8 +106,9 @@ class HangingTransactions:
             write_marker(self._cluster, left, commit=True)
         except AuthorizationFailed as error:
             raise LedgerRefused(
-                f"{_shown(left)} of a committed batch, without the marker: {CAUSE}. Until it is written, nobody can "
-                f"read them, and another batch could take them away. This principal may not write it: {error.what}",
+                f"{_shown(left)} of a committed batch, without the marker: {CAUSE}. Until the marker is "
+                "written, consumers cannot read these records, and a later transaction could abort them. This principal "
+                f"is not authorized to write it: {error.what}",
                 action=f"{error.action} Then start the query again: it writes the marker. The right is needed once.",
             ) from error
 
@@ -142,8 +144,8 @@ def undecided(left: ProducerState, why: str) -> LedgerRefused:
     """What to raise if the outcome is unknown."""
     at = left.partition
     return LedgerRefused(
-        f"{_shown(left)} of this transactional.id, without the marker: {CAUSE}. {why}, so whether they were committed "
-        "is not known, and another batch would decide it by chance",
+        f"{_shown(left)} of this transactional.id, without the marker: {CAUSE}. {why}, so their outcome is unknown; "
+        "the next batch would commit or abort them by accident",
         action=f"Look at these records with a read_uncommitted consumer. If they must not be seen, run: kafka-eos "
         f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {left.start_offset}. If "
         "their batch was committed, add --commit. Then start the query again.",

@@ -26,8 +26,8 @@ Not obvious:
   abort the transaction (`_hold_next`). In TV1, that is known only of a transaction of which the coordinator has said
   that it is open (`is_given_up`). After the fence, nothing is named: the fence opens a transaction, and the epoch that
   its abort will leave is not the current one yet. Kafka's coordinator aborts it nevertheless, others refuse.
-- If an InitProducerId without an epoch is not answered, another driver's first one looks like it. Who held an epoch
-  ends then. Who starts goes on, and the sink, which holds nothing from batch to batch.
+- If an InitProducerId without an epoch is not answered, another driver's first one looks like it. A process that
+  held an epoch stops. A starting process continues; so does the sink, which keeps no epoch between batches.
 - The look waits for no open transaction: that of a crashed owner must not delay a restart until its timeout. So the
   ledger is read again after InitProducerId, when nothing can be committed any more.
 - An abort is EndTxn(abort), then a new epoch. InitProducerId alone would also abort, but a fenced process that sends it

@@ -115,7 +115,7 @@ def abort_whole(
             f"kafka-eos transactions describe {transactional_id}",
         )
     if fence_owner:
-        return AbortDecision(abort=True, reason="its owner is fenced, whether it is alive or not")
+        return AbortDecision(abort=True, reason="the owner is fenced, even if it is running")
     if facts.state != "Ongoing":
         return AbortDecision(
             abort=False,

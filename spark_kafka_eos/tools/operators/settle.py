@@ -64,7 +64,7 @@ def settle(found: TableDiagnosis, *, fence_owner: bool) -> Settlement:
             f"Allow {owner.grant}." if owner.grant else "",
         )
     if fence_owner:
-        return Settlement(step="fence", settled=True, reason="its owner is fenced, whether it is alive or not")
+        return Settlement(step="fence", settled=True, reason="the owner is fenced, even if it is running")
     if owner is None or owner.state != "Ongoing":
         return Settlement(step=None, settled=True, reason="table and Kafka have the same batches")
     return _not(

@@ -303,7 +303,7 @@ def test_a_query_that_must_not_lose_data_stops_at(loss: str) -> None:
 def test_each_kind_of_loss_is_given_up_in_its_own_way() -> None:
     with pytest.raises(DataLoss) as raised:
         plan({A: 2, B: 9, TopicPartition("gone", 0): 1}, LATEST, earliest=EARLIEST)
-    assert "deleted, set removedTopics=gone. To continue without the other offsets, start once" in str(raised.value)
+    assert "deleted, set removedTopics=gone. To continue without the other offsets, restart once" in str(raised.value)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

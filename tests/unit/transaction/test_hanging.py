@@ -80,7 +80,7 @@ def test_without_the_right_to_write_it_nothing_is_written(kafka):
     last = run(driver(kafka), 0)
     hang(kafka, last.producer_id, last.epoch)
     refuse(kafka, "WriteTxnMarkers", CLUSTER_NOT_ALLOWED)
-    with pytest.raises(LedgerRefused, match="may not write it") as refused:
+    with pytest.raises(LedgerRefused, match="is not authorized to write it") as refused:
         run(driver(kafka), 1)
     assert "Grant ClusterAction on the cluster" in str(refused.value)
     assert refused.value.committed == "nothing"
@@ -118,7 +118,7 @@ def test_without_read_on_the_output_a_batch_waits_for_all_that_is_open(kafka):
     run(driver(kafka), 0)
     refuse(kafka, "DescribeProducers", TOPIC_NOT_ALLOWED)
     hang(kafka, SOMEBODY, 0)
-    with pytest.raises(LedgerRefused, match="may not see whose it is") as refused:
+    with pytest.raises(LedgerRefused, match="not authorized to see which") as refused:
         run(driver(kafka), 1)
     assert "Grant Read on the topics that the query writes" in str(refused.value)
     kafka.world.after(5.0, "", lambda: kafka.partitions[OUTPUT].mark(SOMEBODY, 0, commit=True))

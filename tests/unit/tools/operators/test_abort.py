@@ -87,14 +87,14 @@ OVERDUE = replace(FACTS, described_ms=1_000 + 60_000 + CLOCKS_DIFFER_MS)
         (None, False, False, "no coordinator knows"),
         (None, True, False, "no coordinator knows"),
         (FACTS, False, False, "its owner may be alive: the transaction has been open for 20 s"),
-        (FACTS, True, True, "whether it is alive or not"),
+        (FACTS, True, True, "even if it is running"),
         (replace(OVERDUE, described_ms=OVERDUE.described_ms - 1), False, False, "its owner may be alive"),
         (OVERDUE, False, True, "its timeout passed 60 s ago"),
         (replace(FACTS, started_ms=None), False, False, "its owner may be alive"),
         (replace(FACTS, state="PrepareCommit"), True, False, "already decided (PrepareCommit)"),
         (replace(FACTS, state="PrepareAbort"), True, False, "already decided (PrepareAbort)"),
         (DONE, False, False, "it has no open transaction (CompleteCommit)"),
-        (DONE, True, True, "whether it is alive or not"),
+        (DONE, True, True, "even if it is running"),
     ],
 )
 def test_a_whole_transaction_is_taken_from_its_owner_only_if_it_is_overdue_or_told_to(
