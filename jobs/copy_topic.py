@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos import TransactionalWriter, follow, from_properties, must_not_restart, stop_on_sigterm
+from spark_kafka_eos import TransactionalWriter, from_properties, must_not_restart, print_progress, stop_on_sigterm
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import sink_options, source_options
 
@@ -79,7 +79,7 @@ def copy(given: argparse.Namespace, reading: dict[str, str], writing: dict[str, 
     else:
         writer = writer.foreachBatch(TransactionalWriter(writing | {"appendMode": given.append_mode}))
     try:
-        follow((writer.trigger(availableNow=True) if given.available_now else writer).start())
+        print_progress((writer.trigger(availableNow=True) if given.available_now else writer).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise

@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos import (
     TransactionalWriter,
-    aside,
-    follow,
     from_properties,
     must_not_restart,
+    print_progress,
     stop_on_sigterm,
+    to_dead_letters,
 )
 from spark_kafka_eos.errors import ConfigurationError, RegistryError
 from spark_kafka_eos.options import sink_options, source_options
@@ -43,7 +43,7 @@ def build(orders: DataFrame) -> DataFrame:
         F.upper("order.value.currency").alias("currency"),
         F.col("order.value.note").alias("note"),
     )
-    return aside(orders, "order", key=customer, value=F.to_json(clean))
+    return to_dead_letters(orders, "order", key=customer, value=F.to_json(clean))
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -100,7 +100,7 @@ def main() -> None:
     writer = build(orders).writeStream.foreachBatch(TransactionalWriter(writing))
     writer = writer.option("checkpointLocation", given.checkpoint).queryName("decode-orders")
     try:
-        follow((writer.trigger(availableNow=True) if given.available_now else writer).start())
+        print_progress((writer.trigger(availableNow=True) if given.available_now else writer).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise

@@ -19,7 +19,14 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos import SqlTable, TransactionalWriter, follow, from_properties, must_not_restart, stop_on_sigterm
+from spark_kafka_eos import (
+    SqlTable,
+    TransactionalWriter,
+    from_properties,
+    must_not_restart,
+    print_progress,
+    stop_on_sigterm,
+)
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import sink_options, source_options
 
@@ -105,7 +112,7 @@ def copy(given: argparse.Namespace, reading: dict[str, str], writer: Transaction
     stream = records.writeStream.queryName("topic-and-table").foreachBatch(both)
     stream = stream.option("checkpointLocation", given.checkpoint)
     try:
-        follow((stream.trigger(availableNow=True) if given.available_now else stream).start())
+        print_progress((stream.trigger(availableNow=True) if given.available_now else stream).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise

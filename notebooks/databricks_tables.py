@@ -58,7 +58,7 @@ input_topic, output_topic = dbutils.widgets.get("input_topic"), dbutils.widgets.
 # MAGIC ## The table
 # MAGIC
 # MAGIC It must exist. `held()` reads the version and the token of this query from the table's log:
-# MAGIC `Held(version=0)` before the first start. If this cell fails, the table cannot take part; nothing was
+# MAGIC `TableVersion(version=0)` before the first start. If this cell fails, the table cannot take part; nothing was
 # MAGIC written.
 
 # COMMAND ----------

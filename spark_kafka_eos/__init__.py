@@ -96,18 +96,18 @@ if TYPE_CHECKING:
     from spark_kafka_eos.ledger.progress import cluster_id
     from spark_kafka_eos.observe.lag import offsets_behind_latest
     from spark_kafka_eos.options import from_properties
-    from spark_kafka_eos.participants.participant import Conflict, Held, Participant
+    from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
     from spark_kafka_eos.participants.sql import SqlTable
     from spark_kafka_eos.registry.arrow import confluent_decoder, confluent_encoder
     from spark_kafka_eos.registry.columns import from_confluent, to_confluent
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
-    from spark_kafka_eos.spark.dead_letters import aside, split
+    from spark_kafka_eos.spark.dead_letters import split_errors, to_dead_letters
     from spark_kafka_eos.spark.delta import DeltaParticipant
     from spark_kafka_eos.spark.iceberg import IcebergParticipant
     from spark_kafka_eos.spark.stopping import stop_on_sigterm
     from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
-    from spark_kafka_eos.tools.listener.follow import follow
+    from spark_kafka_eos.tools.listener.follow import print_progress
     from spark_kafka_eos.tools.listener.lineage import LineageListener
     from spark_kafka_eos.tools.listener.progress import ProgressListener
 
@@ -128,7 +128,6 @@ __all__ = [
     "CorruptRecordBatch",
     "DataLoss",
     "DeltaParticipant",
-    "Held",
     "IcebergParticipant",
     "IllegalTransactionState",
     "InvalidRow",
@@ -148,6 +147,7 @@ __all__ = [
     "StagingFull",
     "StagingLost",
     "TableFailed",
+    "TableVersion",
     "TooManyDeadLetters",
     "TransactionAborted",
     "TransactionalWriter",
@@ -155,18 +155,18 @@ __all__ = [
     "UnknownTopic",
     "__version__",
     "arrow_stream",
-    "aside",
     "cluster_id",
     "confluent_decoder",
     "confluent_encoder",
-    "follow",
     "from_confluent",
     "from_properties",
     "must_not_restart",
     "offsets_behind_latest",
-    "split",
+    "print_progress",
+    "split_errors",
     "stop_on_sigterm",
     "to_confluent",
+    "to_dead_letters",
 ]
 
 # What needs Spark, or is rarely needed, is imported when it is first asked for.
@@ -177,7 +177,6 @@ __getattr__ = lazy(
         "CommitReport": "spark_kafka_eos.appending.report",
         "Conflict": "spark_kafka_eos.participants.participant",
         "DeltaParticipant": "spark_kafka_eos.spark.delta",
-        "Held": "spark_kafka_eos.participants.participant",
         "IcebergParticipant": "spark_kafka_eos.spark.iceberg",
         "KafkaEosDataSource": "spark_kafka_eos.spark.datasource",
         "LineageListener": "spark_kafka_eos.tools.listener.lineage",
@@ -186,17 +185,23 @@ __getattr__ = lazy(
         "SqlTable": "spark_kafka_eos.participants.sql",
         "TransactionalWriter": "spark_kafka_eos.spark.writer",
         "arrow_stream": "spark_kafka_eos.spark.arrow_stream",
-        "aside": "spark_kafka_eos.spark.dead_letters",
         "cluster_id": "spark_kafka_eos.ledger.progress",
         "confluent_decoder": "spark_kafka_eos.registry.arrow",
         "confluent_encoder": "spark_kafka_eos.registry.arrow",
-        "follow": "spark_kafka_eos.tools.listener.follow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.observe.lag",
-        "split": "spark_kafka_eos.spark.dead_letters",
         "stop_on_sigterm": "spark_kafka_eos.spark.stopping",
         "to_confluent": "spark_kafka_eos.registry.columns",
+        "to_dead_letters": "spark_kafka_eos.spark.dead_letters",
+        "print_progress": "spark_kafka_eos.tools.listener.follow",
+        "split_errors": "spark_kafka_eos.spark.dead_letters",
+        "TableVersion": "spark_kafka_eos.participants.participant",
+        # Names of earlier releases.
+        "Held": "spark_kafka_eos.participants.participant",
+        "aside": "spark_kafka_eos.spark.dead_letters",
+        "follow": "spark_kafka_eos.tools.listener.follow",
+        "split": "spark_kafka_eos.spark.dead_letters",
     },
 )
 

@@ -18,7 +18,7 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 from tests.batches import BY_DRIVER, appended_to, reads
@@ -46,12 +46,12 @@ class Table:
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []
-        self.now = Held()
+        self.now = TableVersion()
         self.asked = 0
         self.before = self.after = self.unasked = nothing
         self.log: list[str] = []
 
-    def held(self) -> Held:
+    def held(self) -> TableVersion:
         self.asked += 1
         self.unasked()
         return self.now
@@ -63,7 +63,7 @@ class Table:
             raise Conflict
         self.log.append("fence" if rows is None and token == self.now.token else "commit")
         self.rows += rows or []
-        self.now = Held(version=after + 1, token=token)
+        self.now = TableVersion(version=after + 1, token=token)
         happens, self.after = (self.after, nothing) if rows is not None else (nothing, self.after)
         happens()
 

@@ -22,8 +22,8 @@ def main(bootstrap: str, registry: str, checkpoint: str, offsets_per_trigger: st
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
-    from spark_kafka_eos import TransactionalWriter, aside, from_confluent
-    from spark_kafka_eos.tools.listener.follow import follow
+    from spark_kafka_eos import TransactionalWriter, from_confluent, to_dead_letters
+    from spark_kafka_eos.tools.listener.follow import print_progress
     from spark_kafka_eos.tools.verify import provenance
 
     kafka = {"kafka.bootstrap.servers": bootstrap}
@@ -41,10 +41,10 @@ def main(bootstrap: str, registry: str, checkpoint: str, offsets_per_trigger: st
     def write(batch_df: DataFrame, batch_id: int) -> None:
         value = F.concat(provenance(batch_id), F.to_json("order.value").cast("binary"))
         with writer.transaction(batch_df, batch_id) as transaction:
-            transaction.write(aside(batch_df, "order", value=value))
+            transaction.write(to_dead_letters(batch_df, "order", value=value))
 
     stream = orders.writeStream.foreachBatch(write).queryName(TRANSACTIONAL_ID).option("checkpointLocation", checkpoint)
-    follow(stream.trigger(availableNow=True).start())
+    print_progress(stream.trigger(availableNow=True).start())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def main(bootstrap: str, checkpoint: str, offsets_per_trigger: str) -> None:
     """Run the query to the end of the source, unless it is killed before."""
     from pyspark.sql import SparkSession
 
-    from spark_kafka_eos.tools.listener.follow import follow
+    from spark_kafka_eos.tools.listener.follow import print_progress
 
     kafka = {"kafka.bootstrap.servers": bootstrap}
     spark: SparkSession = SparkSession.builder.appName(TRANSACTIONAL_ID).getOrCreate()
@@ -40,7 +40,7 @@ def main(bootstrap: str, checkpoint: str, offsets_per_trigger: str) -> None:
         .option("kafka.transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         .option("checkpointLocation", checkpoint)
     )
-    follow(stream.queryName(TRANSACTIONAL_ID).trigger(availableNow=True).start())
+    print_progress(stream.queryName(TRANSACTIONAL_ID).trigger(availableNow=True).start())
 
 
 if __name__ == "__main__":

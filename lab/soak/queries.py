@@ -118,7 +118,7 @@ def main(name: str, source: str, sink: str, number: str, checkpoint: str, way: s
     from pyspark.sql import SparkSession
 
     from spark_kafka_eos import cluster_id
-    from spark_kafka_eos.tools.listener.follow import follow
+    from spark_kafka_eos.tools.listener.follow import print_progress
 
     spark: SparkSession = SparkSession.builder.appName(name).getOrCreate()
     there, here = ({"kafka.bootstrap.servers": bootstrap, **_TIMEOUTS} for bootstrap in (source, sink))
@@ -137,7 +137,7 @@ def main(name: str, source: str, sink: str, number: str, checkpoint: str, way: s
         by_arrow = name == MIRROR and way == Way.OWN
         stream = copied(spark, reading, writing, int(number), Way.ARROW if by_arrow else Way(way))
     stream = stream.queryName(name).option("checkpointLocation", checkpoint)
-    follow(stream.trigger(processingTime="1 second").start())
+    print_progress(stream.trigger(processingTime="1 second").start())
 
 
 if __name__ == "__main__":

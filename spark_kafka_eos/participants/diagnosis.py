@@ -21,7 +21,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants.decide import Finish, Prepared, decide, prepared
 from spark_kafka_eos.participants.failure import naming_the_table
-from spark_kafka_eos.participants.participant import Held, Participant
+from spark_kafka_eos.participants.participant import Participant, TableVersion
 from spark_kafka_eos.participants.token import Token, UnreadableToken, decode
 
 
@@ -34,7 +34,7 @@ class TableDiagnosis:
     checkpoint.
     """
 
-    held: Held
+    held: TableVersion
     token: Token | UnreadableToken | None
     transaction: Prepared
     kafka: Diagnosis
@@ -60,13 +60,13 @@ def diagnose_with_table(
     return found
 
 
-def held_by(participant: Participant) -> Held:
+def held_by(participant: Participant) -> TableVersion:
     """What the table holds. Raises TableFailed for any error of the participant."""
     with naming_the_table("cannot be read"):
         return participant.held()
 
 
-def _looked(cluster: Cluster, options: SinkOptions, held: Held, planned: Planned) -> TableDiagnosis:
+def _looked(cluster: Cluster, options: SinkOptions, held: TableVersion, planned: Planned) -> TableDiagnosis:
     token = decode(held.token, signer_of(options))
     owner = describe.settled(
         cluster, lambda: describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))

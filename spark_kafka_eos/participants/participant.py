@@ -14,13 +14,16 @@ from spark_kafka_eos.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class TableVersion:
     """What the table holds for one query: the number of commits there, and the token of the last one with rows. Before
     the first commit: 0 and None.
     """
 
     version: int = 0
     token: str | None = None
+
+
+Held = TableVersion  # the earlier name
 
 
 class Conflict(Exception):
@@ -33,7 +36,7 @@ class Participant(Protocol):
     An exception other than Conflict leaves open whether a commit will be applied: the caller finds out.
     """
 
-    def held(self) -> Held:
+    def held(self) -> TableVersion:
         """What the table holds now. It must include every commit that has returned."""
         ...
 

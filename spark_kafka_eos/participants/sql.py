@@ -23,7 +23,7 @@ from typing import Any
 from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.participants.failure import shown
-from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.participants.participant import Conflict, TableVersion
 
 CREATE = "CREATE TABLE IF NOT EXISTS kafka_eos (name VARCHAR(255) PRIMARY KEY, version BIGINT NOT NULL, token TEXT)"
 _FORGET = "UPDATE kafka_eos SET token = NULL WHERE name = ?"
@@ -55,7 +55,7 @@ class SqlTable:
             cursor.execute(CREATE)
         self._require_transactions()
 
-    def held(self) -> Held:
+    def held(self) -> TableVersion:
         """Raises TableFailed if a part of a batch was committed."""
         row = self._row(self._key)
         if row is not None and row[1] == BY_HALF:
@@ -66,7 +66,7 @@ class SqlTable:
                 action="Remove that cause. Then delete that batch's rows from the table, and the token, not the "
                 f"version: {_FORGET.replace('?', _quoted(self._key))}. The batch is then written anew.",
             ).replaced(committed="unknown")
-        return Held() if row is None else Held(version=row[0], token=row[1])
+        return TableVersion() if row is None else TableVersion(version=row[0], token=row[1])
 
     def commit(self, rows: Any, token: str | None, *, after: int) -> None:
         """Also raises ConfigurationError, before anything is written, for a driver without transactions."""

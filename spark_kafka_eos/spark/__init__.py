@@ -12,7 +12,7 @@ sql_transform.py sql_rules.py           SQL as its transform: DuckDB, and which 
 executor_append.py shuffled.py          appendMode=executors: its job, and the rows it shuffles
 rows.py schema.py                       columns of the sink, columns of the source
 delta.py iceberg.py                     a table of Delta Lake, or Apache Iceberg, that takes part in a batch
-dead_letters.py                         `aside` and `split`, for users
+dead_letters.py                         `to_dead_letters` and `split_errors`, for users
 stopping.py                             a stop in the middle of a batch, and SIGTERM
 features.py                             what the installed PySpark can do
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages

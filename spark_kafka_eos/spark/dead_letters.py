@@ -14,7 +14,7 @@ from spark_kafka_eos.spark.rows import ERROR, SOURCE
 _GIVEN_BY_USER = ("topic", "partition", "timestamp")
 
 
-def aside(
+def to_dead_letters(
     frame: DataFrame,
     decoded: str,
     *,
@@ -41,11 +41,11 @@ def aside(
     return frame.select(*columns, _error(decoded).cast(ERROR).alias("error"), _source(frame))
 
 
-def split(frame: DataFrame, decoded: str) -> tuple[DataFrame, DataFrame]:
+def split_errors(frame: DataFrame, decoded: str) -> tuple[DataFrame, DataFrame]:
     """The rows that were decoded, as they are, and the others as rows for `transaction.write`, which makes them dead
     letters.
 
-    For a function in foreachBatch. Each of the two evaluates source and decoder: `aside` evaluates them once.
+    For a function in foreachBatch. Each of the two evaluates source and decoder: `to_dead_letters` evaluates them once.
     """
     good, dead = frame.where(_error(decoded).isNull()), frame.where(_error(decoded).isNotNull())
     originals = [name for name in ("key", "value", "headers") if name in frame.columns]
@@ -70,3 +70,6 @@ def _source(frame: DataFrame) -> Column:
     """Where each row was read, as far as the DataFrame has the columns of it."""
     fields = (_original(frame, field.name).cast(field.dataType).alias(field.name) for field in SOURCE)
     return F.struct(*fields).alias("source")
+
+
+aside, split = to_dead_letters, split_errors  # the earlier names

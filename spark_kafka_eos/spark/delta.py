@@ -34,7 +34,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.participants.participant import Conflict, TableVersion
 
 _FIELD = "kafka-eos"
 _FIRST_READ = 20  # commits of the log that are read at first; ours is usually the last one
@@ -72,7 +72,7 @@ class DeltaParticipant:
     ) -> None:
         self._spark, self._table, self._key, self._merge = spark, table, key, merge
 
-    def held(self) -> Held:
+    def held(self) -> TableVersion:
         if _FORGETS in self._delta().detail().select("properties").collect()[0][0]:
             raise RuntimeError(f"{self._table} has {_FORGETS}, with which Delta forgets fences: unset it")
         return self._held()
@@ -94,9 +94,9 @@ class DeltaParticipant:
                 "MERGE of this table in the session that it was given"
             )
 
-    def _held(self) -> Held:
+    def _held(self) -> TableVersion:
         last = next(self._commits(), None)
-        return Held() if last is None else Held(version=last.version, token=last.token)
+        return TableVersion() if last is None else TableVersion(version=last.version, token=last.token)
 
     def _write(self, rows: DataFrame | None, own: _Commit) -> None:
         identifier, metadata = f"{_FIELD}:{own.key}", json.dumps({_FIELD: asdict(own)})

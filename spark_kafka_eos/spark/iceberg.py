@@ -38,7 +38,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.failpoints import failpoint
-from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from spark_kafka_eos.spark.jvm import file_system, iceberg_table, is_classic, raising
 
 _FIELD = "kafka-eos"
@@ -80,7 +80,7 @@ class IcebergParticipant:
         self._spark, self._table, self._key, self._merge = spark, table, key, merge
         self._tag = f"{_FIELD}:{key}"
 
-    def held(self) -> Held:
+    def held(self) -> TableVersion:
         return self._held(self._load(self._spark).operations().refresh())
 
     def commit(self, rows: DataFrame | None, token: str | None, *, after: int) -> None:
@@ -112,11 +112,11 @@ class IcebergParticipant:
 
     # -- what the table holds
 
-    def _held(self, metadata: Any) -> Held:
+    def _held(self, metadata: Any) -> TableVersion:
         """What this state of the table holds of the key."""
         tagged = self._tagged(metadata)
         if tagged is None:
-            return Held()
+            return TableVersion()
         found = _decode(metadata.snapshot(tagged).summary().get(_FIELD))
         if found is None or found["key"] != self._key:
             raise RuntimeError(
@@ -130,7 +130,7 @@ class IcebergParticipant:
                 "the table to a snapshot that has it. To go on without the missing rows, run one batch without "
                 "`participant`, and then give the table a new key"
             )
-        return Held(version=found["version"], token=found["token"])
+        return TableVersion(version=found["version"], token=found["token"])
 
     def _tagged(self, metadata: Any) -> int | None:
         """The snapshot of the key's last commit."""

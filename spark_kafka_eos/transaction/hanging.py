@@ -107,8 +107,8 @@ class HangingTransactions:
         except AuthorizationFailed as error:
             raise LedgerRefused(
                 f"{_shown(left)} of a committed batch, without the marker: {CAUSE}. Until the marker is "
-                "written, consumers cannot read these records, and a later transaction could abort them. This principal "
-                f"is not authorized to write it: {error.what}",
+                "written, consumers cannot read these records, and a later transaction could abort them. This "
+                f"principal is not authorized to write it: {error.what}",
                 action=f"{error.action} Then start the query again: it writes the marker. The right is needed once.",
             ) from error
 

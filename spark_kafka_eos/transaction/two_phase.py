@@ -57,7 +57,7 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
 from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide, prepared
 from spark_kafka_eos.participants.failure import naming_the_table, shown
-from spark_kafka_eos.participants.participant import Conflict, Held, Participant
+from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
 from spark_kafka_eos.participants.token import Token, decode, encode, token_of
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.states import Event
@@ -86,7 +86,7 @@ class TwoPhaseTransaction(SharedTransaction):
         super().__init__(options, cluster, decide, unsure=unsure, clock=clock)
         self._participant = participant
         self._signer = signer_of(options)
-        self._held = Held()  # what the table holds, as of the last answer or commit
+        self._held = TableVersion()  # what the table holds, as of the last answer or commit
         self._rows: Any = None
         self._again: Token | None = None  # the batch is in the table, and is appended again
 
@@ -195,7 +195,7 @@ class TwoPhaseTransaction(SharedTransaction):
         token = decode(self._held.token, self._signer)
         return token if isinstance(token, Token) else None
 
-    def _asked(self) -> Held:
+    def _asked(self) -> TableVersion:
         with naming_the_table("cannot be read"):
             return self._participant.held()
 
@@ -203,7 +203,7 @@ class TwoPhaseTransaction(SharedTransaction):
         """Have the table refuse every commit that was planned before. Raises Conflict if one came first."""
         with naming_the_table("cannot be fenced"):
             self._participant.commit(None, self._held.token, after=self._held.version)
-        self._held = Held(version=self._held.version + 1, token=self._held.token)
+        self._held = TableVersion(version=self._held.version + 1, token=self._held.token)
 
     def _finish(self, token: Token) -> KafkaEosError | None:
         """Commit the transaction of `token`, of a process that is gone; the error if that failed. The next look shows
@@ -236,7 +236,7 @@ class TwoPhaseTransaction(SharedTransaction):
         except Exception as error:  # noqa: BLE001 - whatever it is, the table may have the batch
             self._settle(batch, token, error)
         # Whatever came after it: another driver's fence must make our next commit conflict.
-        self._held = Held(version=version + 1, token=token)
+        self._held = TableVersion(version=version + 1, token=token)
         self._transaction.apply(Event.TABLE_COMMITTED)
 
     def _settle(self, batch: MicroBatch, token: str, error: Exception) -> None:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from spark_kafka_eos.participants.sql import SqlTable
 
 SLOWLY = Path(__file__).with_name("commit_slowly.py")
@@ -92,12 +92,12 @@ def await_waiting(server):
 
 
 def test_of_several_commits_after_the_same_version_one_succeeds(server, table):
-    assert table.held() == Held()
+    assert table.held() == TableVersion()
     with ThreadPoolExecutor(6) as pool:
         for after in range(6):
             tried = [pool.submit(commits, table, [(f"{after}",)], f"{after} {number}", after) for number in range(6)]
             (won,) = (number for number, each in enumerate(tried) if each.result())
-            assert table.held() == Held(version=after + 1, token=f"{after} {won}")
+            assert table.held() == TableVersion(version=after + 1, token=f"{after} {won}")
     assert asked(server, "SELECT count(*) FROM sales") == 6
 
 
@@ -120,7 +120,7 @@ def test_a_fence_waits_for_an_open_commit_and_succeeds_if_its_process_is_killed(
         assert not fence.done()
         process.kill()
         assert fence.result(timeout=60)
-    assert table.held() == Held(version=after + 1, token="before")
+    assert table.held() == TableVersion(version=after + 1, token="before")
     assert asked(server, "SELECT count(*) FROM sales") == 0
 
 
@@ -132,7 +132,7 @@ def test_a_fence_that_waits_for_a_commit_conflicts_once_that_is_done(server, tab
         await_waiting(server)
         other.commit()
         assert fence.result(timeout=60) is False
-    assert table.held() == Held(version=2, token="second")
+    assert table.held() == TableVersion(version=2, token="second")
 
 
 def test_a_connection_with_autocommit_is_refused_and_leaves_nothing(server, table):
@@ -155,7 +155,7 @@ def test_a_transaction_that_the_server_would_only_roll_back_is_never_taken_for_c
     table = SqlTable(lambda: psycopg.connect(server), insert=goes_on_after_an_error, key="sales", mark="%s")
     with pytest.raises(psycopg.errors.InFailedSqlTransaction):
         table.commit([(1,), (0,)], "first", after=0)
-    assert table.held() == Held()
+    assert table.held() == TableVersion()
     assert asked(server, "SELECT count(*) FROM sales") == 0
 
 
@@ -169,11 +169,11 @@ def test_a_commit_that_finds_the_disk_full_has_changed_nothing_and_succeeds_once
         table.commit([("first",)], "first", after=0)
         with pytest.raises(psycopg.Error, match="File too large"):
             table.commit(rows, "second", after=1)
-        assert table.held() == Held(version=1, token="first")
+        assert table.held() == TableVersion(version=1, token="first")
         assert asked(server, "SELECT count(*) FROM sales") == 1
     with postgresql(folder) as server:
         table = table_at(server)
-        assert table.held() == Held(version=1, token="first")
+        assert table.held() == TableVersion(version=1, token="first")
         table.commit(rows, "second", after=1)
-        assert table.held() == Held(version=2, token="second")
+        assert table.held() == TableVersion(version=2, token="second")
         assert asked(server, "SELECT count(*) FROM sales") == 1 + len(rows)

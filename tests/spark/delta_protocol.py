@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos import Held
+from spark_kafka_eos import TableVersion
 from spark_kafka_eos.spark import delta as module
 from tests.spark.delta_tables import DeltaTables
 
@@ -25,7 +25,7 @@ def test_the_keys_last_commit_is_found_further_back_in_the_log(tables: DeltaTabl
     for number in (2, 3):
         rows = tables.rows(number).write.format("delta").mode("append")
         rows.option("userMetadata", "a note").saveAsTable(table)
-    assert sales.held() == Held(version=1, token="a token")
+    assert sales.held() == TableVersion(version=1, token="a token")
 
 
 def test_a_table_in_the_catalog_takes_part_by_its_name(tables: DeltaTables) -> None:
@@ -34,7 +34,7 @@ def test_a_table_in_the_catalog_takes_part_by_its_name(tables: DeltaTables) -> N
     sales = tables.participant("shop.sales")
     sales.commit(None, None, after=0)
     sales.commit(tables.rows(1).selectExpr("id", "seen", "'monday' AS day"), "a token", after=1)
-    assert (sales.held(), tables.ids("shop.sales")) == (Held(version=2, token="a token"), [1])
+    assert (sales.held(), tables.ids("shop.sales")) == (TableVersion(version=2, token="a token"), [1])
 
 
 def test_nothing_is_written_once_delta_has_deleted_the_last_commit_from_its_log(tables: DeltaTables, tmp_path) -> None:
@@ -48,7 +48,7 @@ def test_nothing_is_written_once_delta_has_deleted_the_last_commit_from_its_log(
     for commit in (0, 1):
         for file in log.glob(f"*{commit:020}*"):
             file.unlink()
-    assert sales.held() == Held()
+    assert sales.held() == TableVersion()
     with pytest.raises(RuntimeError, match=r"delta\.logRetentionDuration"):
         sales.commit(tables.rows(3), "a second token", after=0)
     assert tables.ids(name) == [1, 2]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_kafka_eos import Held, IcebergParticipant
+from spark_kafka_eos import IcebergParticipant, TableVersion
 from spark_kafka_eos.spark.jvm import iceberg_table
 from tests.spark.iceberg_tables import IcebergTables
 
@@ -43,7 +43,7 @@ def test_version_and_token_survive_the_expiry_of_snapshots(tables: IcebergTables
         tables.rows(number).writeTo(table).append()
     call(tables, "expire_snapshots", table, older_than="TIMESTAMP '2100-01-01 00:00:00'", retain_last="1")
     assert tables.spark.sql(f"SELECT * FROM {table}.snapshots").count() == 2, "main's and the tag's are left"
-    assert sales.held() == Held(version=2, token="the last token")
+    assert sales.held() == TableVersion(version=2, token="the last token")
     sales.commit(tables.rows(5), "the next", after=2)
     assert tables.ids(table) == [1, 2, 3, 4, 5]
 
@@ -64,7 +64,7 @@ def test_compaction_leaves_version_and_token_alone(tables: IcebergTables, table)
     sales.commit(tables.rows(2), "another", after=1)
     sales.before = lambda: call(tables, "rewrite_data_files", table, options="map('rewrite-all', 'true')")
     sales.commit(tables.rows(2, 3, seen="again"), "the last", after=2)
-    assert sales.held() == Held(version=3, token="the last")
+    assert sales.held() == TableVersion(version=3, token="the last")
     assert {row.id: row.seen for row in tables.read(table)} == {1: "", 2: "again", 3: "again"}
 
 
@@ -84,7 +84,7 @@ def test_a_table_that_was_set_back_is_refused_until_it_is_set_forward(tables: Ic
         sales.commit(tables.rows(4), "another", after=1)
     assert tables.ids(table) == ([1] if way == "rolled back" else [3])
     call(tables, "set_current_snapshot", table, snapshot_id=str(last))
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1, 2])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1, 2])
 
 
 def test_a_new_table_of_the_same_name_has_no_version(tables: IcebergTables, table) -> None:
@@ -92,7 +92,7 @@ def test_a_new_table_of_the_same_name_has_no_version(tables: IcebergTables, tabl
     sales.commit(tables.rows(1), "a token", after=0)
     tables.spark.sql(f"DROP TABLE {table}")
     tables.spark.sql(f"CREATE TABLE {table} (id BIGINT, seen STRING) USING iceberg")
-    assert sales.held() == Held()
+    assert sales.held() == TableVersion()
 
 
 def test_a_tag_that_another_program_has_moved_is_refused(tables: IcebergTables, table) -> None:
@@ -145,7 +145,7 @@ def test_a_commit_that_was_applied_although_iceberg_says_it_failed_is_not_repeat
 
     fence = Wrong(tables.spark, table, key="sales")
     fence.commit(None, "a token", after=0)
-    assert fence.held() == Held(version=1, token="a token")
+    assert fence.held() == TableVersion(version=1, token="a token")
 
 
 def test_other_programs_that_always_come_first_are_an_error(tables: IcebergTables, table, monkeypatch) -> None:
@@ -159,7 +159,7 @@ def test_other_programs_that_always_come_first_are_an_error(tables: IcebergTable
     versions = iter(range(9))
     with pytest.raises(RuntimeError, match="have committed to .* 3 times"):
         Slow(tables.spark, table, key="sales").commit(tables.rows(1), "a token", after=0)
-    assert (tables.participant(table).held(), tables.ids(table)) == (Held(), [])
+    assert (tables.participant(table).held(), tables.ids(table)) == (TableVersion(), [])
 
 
 def test_rows_are_not_lost_to_write_audit_publish(tables: IcebergTables, table) -> None:
@@ -170,7 +170,7 @@ def test_rows_are_not_lost_to_write_audit_publish(tables: IcebergTables, table) 
             tables.participant(table).commit(tables.rows(1), "a token", after=0)
     finally:
         tables.spark.conf.unset("spark.wap.id")
-    assert (tables.participant(table).held(), tables.ids(table)) == (Held(), [])
+    assert (tables.participant(table).held(), tables.ids(table)) == (TableVersion(), [])
 
 
 @pytest.mark.parametrize("audited", [False, True])
@@ -181,7 +181,7 @@ def test_the_rows_go_to_main_whatever_branch_spark_is_told_to_write_to(tables: I
         tables.participant(table).commit(tables.rows(1), "a token", after=0)
     finally:
         tables.spark.conf.unset("spark.wap.branch")
-    assert (tables.participant(table).held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (tables.participant(table).held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
 
 
 # -- merge
@@ -197,14 +197,14 @@ def test_several_statements_are_one_commit_also_if_another_writer_comes_between(
     sales = tables.interrupted(table, merge=merge)
     sales.before = tables.rows(2, 3).writeTo(table).append
     sales.commit(tables.rows(), "a token", after=0)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [3, 10, 11])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [3, 10, 11])
 
 
 def test_a_merge_into_another_table_than_the_given_one_is_an_error(tables: IcebergTables, table) -> None:
     sales = tables.participant(table, merge=lambda rows, _: tables.merging(table)(rows, table))
     with pytest.raises(RuntimeError, match="has not changed the table that it was given"):
         sales.commit(tables.rows(1), "a token", after=0)
-    assert sales.held() == Held()
+    assert sales.held() == TableVersion()
 
 
 # -- tables and catalogs
@@ -219,7 +219,7 @@ def test_a_partitioned_table_takes_part(tables: IcebergTables, version) -> None:
     rows = tables.rows(1, 2).selectExpr("id", "seen", "concat('day', id) AS day")
     sales.before = rows.writeTo(name).append
     sales.commit(rows, "a token", after=0)
-    assert (sales.held(), tables.ids(name)) == (Held(version=1, token="a token"), [1, 1, 2, 2])
+    assert (sales.held(), tables.ids(name)) == (TableVersion(version=1, token="a token"), [1, 1, 2, 2])
 
 
 def test_a_hadoop_catalog_whose_rename_replaces_files_is_refused(tables: IcebergTables, tmp_path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from spark_kafka_eos import Held
+from spark_kafka_eos import TableVersion
 from tests.spark.iceberg_rest_tables import IcebergRestTables
 
 
@@ -44,7 +44,7 @@ def test_a_request_that_arrives_after_a_fence_is_refused_also_if_main_is_what_it
     assert any("kafka-eos:sales" in said for said in tables.catalog.refused), tables.catalog.refused
     assert tables.ids(table) == [1]
     set_main(tables.heads(table)[-2])
-    assert (live.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (live.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
@@ -53,7 +53,7 @@ def test_a_commit_whose_answer_is_an_error_of_the_server_is_there(tables: Iceber
     tables.catalog.answer = status
     with pytest.raises(Py4JJavaError):
         sales.commit(tables.rows(1), "a token", after=0)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
 
 
 def test_a_commit_that_was_applied_but_is_answered_with_a_conflict_is_not_repeated(
@@ -62,7 +62,7 @@ def test_a_commit_that_was_applied_but_is_answered_with_a_conflict_is_not_repeat
     sales = tables.participant(table)
     tables.catalog.answer = 409
     sales.commit(tables.rows(1), "a token", after=0)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
 
 
 def test_while_the_catalog_is_down_nothing_is_known_and_nothing_is_committed(tables: IcebergRestTables, table) -> None:
@@ -73,6 +73,6 @@ def test_while_the_catalog_is_down_nothing_is_known_and_nothing_is_committed(tab
             sales.held()
         with pytest.raises(Py4JJavaError):
             sales.commit(tables.rows(2), "another", after=1)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
     sales.commit(tables.rows(2), "another", after=1)
-    assert (sales.held(), tables.ids(table)) == (Held(version=2, token="another"), [1, 2])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=2, token="another"), [1, 2])

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from spark_kafka_eos import Conflict, Held
+from spark_kafka_eos import Conflict, TableVersion
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.topic_reader import read_topic
 from tests.reading import await_stable
@@ -39,16 +39,16 @@ def fail() -> None:
 
 def test_version_and_token_are_those_of_the_keys_last_commit(tables: Tables, table) -> None:
     sales, other = tables.participant(table), tables.participant(table, key="other")
-    assert sales.held() == Held()
+    assert sales.held() == TableVersion()
     sales.commit(None, None, after=0)
-    assert sales.held() == Held(version=1)
+    assert sales.held() == TableVersion(version=1)
     sales.commit(tables.rows(1, 2), "a token", after=1)
     other.commit(tables.rows(3), "another", after=0)
     tables.rows(4).writeTo(table).append()
-    assert sales.held() == Held(version=2, token="a token")
+    assert sales.held() == TableVersion(version=2, token="a token")
     sales.commit(None, "a token", after=2)
-    assert sales.held() == Held(version=3, token="a token")
-    assert other.held() == Held(version=1, token="another")
+    assert sales.held() == TableVersion(version=3, token="a token")
+    assert other.held() == TableVersion(version=1, token="another")
     assert tables.ids(table) == [1, 2, 3, 4]
 
 
@@ -59,7 +59,7 @@ def test_a_commit_after_another_version_changes_nothing(tables: Tables, table, a
     sales.commit(tables.rows(1), "a token", after=1)
     with pytest.raises(Conflict, match=f"not at version {after}"):
         sales.commit(tables.rows(2), "late", after=after)
-    assert (sales.held(), tables.ids(table)) == (Held(version=2, token="a token"), [1])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=2, token="a token"), [1])
 
 
 # -- others
@@ -72,7 +72,7 @@ def test_a_commit_that_a_fence_overtakes_once_it_is_ready_is_a_conflict(tables: 
     late.before = lambda: live.commit(None, "a token", after=0)
     with pytest.raises(Conflict):
         late.commit(None if way == "fence" else tables.rows(1), "a token", after=0)
-    assert (live.held(), tables.ids(table)) == (Held(version=1, token="a token"), [])
+    assert (live.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [])
     live.commit(tables.rows(2), "the next", after=1)
     assert tables.ids(table) == [2]
 
@@ -107,7 +107,7 @@ def test_a_fence_of_another_process_stops_a_commit_whose_rows_are_being_written(
         with pytest.raises(Conflict) as conflict:
             late.result()
     assert tables.overtaken in repr(conflict.value.__context__) + str(conflict.value.__context__)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1), [])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1), [])
 
 
 def test_of_several_commits_and_fences_after_the_same_version_one_succeeds(tables: Tables, table) -> None:
@@ -125,7 +125,7 @@ def test_of_several_commits_and_fences_after_the_same_version_one_succeeds(table
         with ThreadPoolExecutor(4) as pool:
             (winner,) = (each for each in pool.map(commits, range(10 * version, 10 * version + 4)) if each is not None)
         expected += [winner] if winner % 2 else []
-    assert tables.participant(table).held() == Held(version=3, token="the same")
+    assert tables.participant(table).held() == TableVersion(version=3, token="the same")
     assert tables.ids(table) == expected
 
 
@@ -140,7 +140,7 @@ def test_another_key_and_other_writers_do_not_conflict(tables: Tables, table, wa
 
     sales.before = write
     sales.commit(tables.rows(1), "a token", after=0)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1, 2, 3])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1, 2, 3])
 
 
 # -- failures
@@ -151,7 +151,7 @@ def test_a_commit_whose_answer_is_lost_is_there(tables: Tables, table) -> None:
     sales.after = fail
     with contextlib.suppress(ConnectionError):
         sales.commit(tables.rows(1), "a token", after=0)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
 
 
 def test_a_commit_that_fails_has_changed_nothing(tables: Tables, table) -> None:
@@ -159,9 +159,9 @@ def test_a_commit_that_fails_has_changed_nothing(tables: Tables, table) -> None:
     sales.before = fail
     with pytest.raises(ConnectionError):
         sales.commit(tables.rows(1), "a token", after=0)
-    assert (sales.held(), tables.ids(table)) == (Held(), [])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(), [])
     sales.commit(tables.rows(1), "a token", after=0)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
 
 
 @contextlib.contextmanager
@@ -186,9 +186,12 @@ def test_a_commit_that_finds_the_disk_full_has_changed_nothing_and_succeeds_once
     with full_disk(tables.spark), pytest.raises(Exception, match=r"File too large") as failed:
         sales.commit(rows, "the next", after=1)
     assert not isinstance(failed.value, Conflict)
-    assert (sales.held(), tables.ids(table)) == (Held(version=1, token="a token"), [1])
+    assert (sales.held(), tables.ids(table)) == (TableVersion(version=1, token="a token"), [1])
     sales.commit(rows, "the next", after=1)
-    assert (sales.held(), tables.ids(table)) == (Held(version=2, token="the next"), [1] if rows is None else [1, 2])
+    assert (sales.held(), tables.ids(table)) == (
+        TableVersion(version=2, token="the next"),
+        [1] if rows is None else [1, 2],
+    )
 
 
 # -- MERGE
@@ -199,7 +202,7 @@ def test_a_merge_is_committed_with_version_and_token_also_if_it_changes_nothing(
     sales.commit(tables.rows(1, 2, seen="once"), "first", after=0)
     sales.commit(tables.rows(2, 3, seen="twice"), "second", after=1)
     sales.commit(tables.rows(), "third", after=2)
-    assert sales.held() == Held(version=3, token="third")
+    assert sales.held() == TableVersion(version=3, token="third")
     assert {row.id: row.seen for row in tables.read(table)} == {1: "once", 2: "twice", 3: "twice"}
 
 

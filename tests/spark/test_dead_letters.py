@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, aside
+from spark_kafka_eos import TransactionalWriter, to_dead_letters
 from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.producing import produce
@@ -45,7 +45,7 @@ class Query:
         return frame.withColumn("decoded", number_of("value"))
 
     def rows(self) -> DataFrame:
-        return aside(self.decoded(), "decoded", value=F.concat(F.lit("n="), F.col("decoded.value")))
+        return to_dead_letters(self.decoded(), "decoded", value=F.concat(F.lit("n="), F.col("decoded.value")))
 
     def write(self, frame: DataFrame, **options: str) -> TransactionalWriter | None:
         given = self.given() | options
@@ -195,7 +195,7 @@ def test_aside_evaluates_the_decoder_once(spark):
     columns = "binary key, binary value, string topic, int partition, bigint offset, timestamp timestamp"
     schema = ", ".join(f"{name} {kind}" for kind, name in (column.split() for column in columns.split(", ")))
     frame = spark.createDataFrame([], schema).withColumn("decoded", decode("value"))
-    rows = aside(frame, "decoded", value=F.col("decoded.value"), key=F.upper("decoded.value"))
+    rows = to_dead_letters(frame, "decoded", value=F.col("decoded.value"), key=F.upper("decoded.value"))
     plan = rows._jdf.queryExecution().executedPlan().toString()
     [evaluation] = [line for line in plan.splitlines() if "EvalPython" in line]
     assert evaluation.count("decode(") == 1

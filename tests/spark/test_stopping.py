@@ -16,7 +16,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import Conflict, Held, TransactionalWriter
+from spark_kafka_eos import Conflict, TableVersion, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -123,9 +123,9 @@ class InMemory:
     """A table whose commit computes its rows; the file `go` lets that of a second attempt end."""
 
     def __init__(self, go: Path) -> None:
-        self.go, self.rows, self.now, self.attempts = go, list[int](), Held(), 0
+        self.go, self.rows, self.now, self.attempts = go, list[int](), TableVersion(), 0
 
-    def held(self) -> Held:
+    def held(self) -> TableVersion:
         return self.now
 
     def commit(self, rows: DataFrame | None, token: str | None, *, after: int) -> None:
@@ -136,7 +136,7 @@ class InMemory:
             if self.attempts == 2:
                 self.go.touch()
             self.rows += [int(row.value) for row in rows.collect()]
-        self.now = Held(version=after + 1, token=token)
+        self.now = TableVersion(version=after + 1, token=token)
 
 
 def test_stop_while_a_table_commits_writes_the_batch_again_before_the_query_ends(

@@ -22,7 +22,7 @@ PUBLIC = {
     "CorruptRecordBatch",
     "DataLoss",
     "DeltaParticipant",
-    "Held",
+    "TableVersion",
     "IcebergParticipant",
     "IllegalTransactionState",
     "InvalidRow",
@@ -50,16 +50,16 @@ PUBLIC = {
     "UnknownTopic",
     "__version__",
     "arrow_stream",
-    "aside",
     "cluster_id",
     "confluent_decoder",
     "confluent_encoder",
-    "follow",
     "from_confluent",
     "from_properties",
     "must_not_restart",
     "offsets_behind_latest",
-    "split",
+    "print_progress",
+    "split_errors",
+    "to_dead_letters",
     "stop_on_sigterm",
     "to_confluent",
 }
@@ -72,6 +72,12 @@ def test_the_public_names_are_these():
 def test_every_public_name_can_be_imported():
     for name in PUBLIC:
         assert getattr(spark_kafka_eos, name) is not None
+
+
+def test_names_of_earlier_releases_are_the_same_things():
+    earlier = {"Held": "TableVersion", "aside": "to_dead_letters", "follow": "print_progress", "split": "split_errors"}
+    for before, now in earlier.items():
+        assert getattr(spark_kafka_eos, before) is getattr(spark_kafka_eos, now)
 
 
 def test_every_error_a_job_can_meet_is_public():

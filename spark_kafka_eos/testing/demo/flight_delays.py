@@ -17,7 +17,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import SqlTable, TransactionalWriter, follow, from_properties, must_not_restart, stop_on_sigterm
+from spark_kafka_eos import (
+    SqlTable,
+    TransactionalWriter,
+    from_properties,
+    must_not_restart,
+    print_progress,
+    stop_on_sigterm,
+)
 from spark_kafka_eos.errors import ConfigurationError, ToolFailed
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.testing.demo.flights import read_airlines
@@ -106,7 +113,7 @@ def main() -> None:
     writer = build(flights, airlines).writeStream.foreachBatch(to_both)
     writer = writer.option("checkpointLocation", given.checkpoint).queryName("flight-delays")
     try:
-        follow((writer.trigger(availableNow=True) if given.available_now else writer).start())
+        print_progress((writer.trigger(availableNow=True) if given.available_now else writer).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise

@@ -17,7 +17,7 @@ def line(progress: Mapping[str, Any]) -> str:
     return f"batch {progress['batchId']}: {progress['numInputRows']:,} rows in {seconds:.2f} s"
 
 
-def follow(query: StreamingQuery, show: Callable[[str], None] = print, *, interval: int = 1) -> None:
+def print_progress(query: StreamingQuery, show: Callable[[str], None] = print, *, interval: int = 1) -> None:
     """Show each micro-batch that had rows until `query` ends. Raises StreamingQueryException if the query failed.
 
     Polls Spark's recent progress (`spark.sql.streaming.numRecentProgressUpdates`, 100) every `interval` seconds.
@@ -51,3 +51,6 @@ def _progress_since(query: StreamingQuery, timestamp: str) -> list[dict[str, Any
             break
         newer.insert(0, json.loads(recent[number].json()))
     return newer
+
+
+follow = print_progress  # the earlier name

@@ -5,8 +5,8 @@ Prints one line of JSON: each query's error, null without one. `driver` and `exe
 calls the writer twice in a batch, `constant` always with the same batch id; `counts` has state, and `replay` is that
 query once more, as if its first run had died before Spark noted the batch. `readme` is the README's example.
 `last_commit` is what the client's writer says of its batches, and `inside` what the server's says, which the function
-that it runs checks. `aside` makes dead letters of the even numbers. `schemas` is about values of a schema registry.
-`listener` is what a `ProgressListener` of the client knows of a query.
+that it runs checks. `to_dead_letters` makes dead letters of the even numbers. `schemas` is about values of a schema
+registry. `listener` is what a `ProgressListener` of the client knows of a query.
 """
 
 import json
@@ -22,7 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream, aside, from_confluent, to_confluent
+from spark_kafka_eos import (
+    ProgressListener,
+    TransactionalWriter,
+    arrow_stream,
+    from_confluent,
+    to_confluent,
+    to_dead_letters,
+)
 from spark_kafka_eos.testing.registry import schema_registry
 from tests.pages import readmes_example
 
@@ -102,7 +109,7 @@ run("twice", numbers, twice)
 run("constant", numbers, constant)
 even = F.expr("if(n % 2 = 0, named_struct('cause', 'even', 'message', '', 'schema_id', 1), null)")
 decoded = files.select(F.col("n").cast("string").alias("value"), F.struct(even.alias("error")).alias("decoded"))
-run("aside", aside(decoded, "decoded", value=F.concat(F.lit("odd "), "value")), writer("aside"))
+run("aside", to_dead_letters(decoded, "decoded", value=F.concat(F.lit("odd "), "value")), writer("aside"))
 servers = {"kafka.bootstrap.servers": bootstrap}
 copy = TransactionalWriter(
     servers | {"kafka.transactional.id": copied, "topic": copied, "checkpointLocation": f"{folder}/arrow"}

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, arrow_stream, aside
+from spark_kafka_eos import TransactionalWriter, arrow_stream, to_dead_letters
 
 KIND = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
 
@@ -39,7 +39,7 @@ records = spark.readStream.format("kafka-eos").options(**reads).load()
 tenth = F.struct(F.lit("tenth").alias("cause"), F.lit("").alias("message"), F.lit(0).alias("schema_id"))
 number = F.col("value").cast("string").cast("int")
 decoded = F.struct(number.alias("value"), F.when(number % 10 == 0, tenth).alias("error"))
-rows = aside(records.withColumn("decoded", decoded), "decoded", value=F.col("decoded.value").cast("string"))
+rows = to_dead_letters(records.withColumn("decoded", decoded), "decoded", value=F.col("decoded.value").cast("string"))
 if way == "sink":
     stream = rows.writeStream.format("kafka-eos").options(**sink)
 else:

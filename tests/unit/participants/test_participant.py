@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.participants.participant import Held, require_one
+from spark_kafka_eos.participants.participant import TableVersion, require_one
 
 
 class Table:
-    def held(self) -> Held:
-        return Held()
+    def held(self) -> TableVersion:
+        return TableVersion()
 
     def commit(self, rows: object, token: str | None, *, after: int) -> None: ...
 

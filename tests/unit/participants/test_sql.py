@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, TableFailed
-from spark_kafka_eos.participants.participant import Conflict, Held, Participant
+from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
 from spark_kafka_eos.participants.sql import CREATE, SqlTable
 
 
@@ -41,10 +41,10 @@ def numbers(path: Path) -> list[int]:
 
 def test_rows_and_token_are_committed_and_a_new_process_finds_them(path: Path) -> None:
     table: Participant = table_at(path)
-    assert table.held() == Held()
+    assert table.held() == TableVersion()
     table.commit([(1,), (2,)], "first", after=0)
     table.commit([(3,)], "second", after=1)
-    assert table_at(path).held() == Held(version=2, token="second")
+    assert table_at(path).held() == TableVersion(version=2, token="second")
     assert numbers(path) == [1, 2, 3]
 
 
@@ -57,7 +57,7 @@ def test_after_a_fence_a_commit_that_was_planned_before_conflicts_and_leaves_not
     table_at(path).commit(None, held.token, after=before)
     with pytest.raises(Conflict):
         table.commit([(1,)], "late", after=before)
-    assert table.held() == Held(version=before + 1, token=held.token)
+    assert table.held() == TableVersion(version=before + 1, token=held.token)
     assert numbers(path) == []
 
 
@@ -66,7 +66,7 @@ def test_a_row_that_the_table_refuses_leaves_neither_rows_nor_token(path: Path) 
     table.commit([(1,)], "first", after=0)
     with pytest.raises(sqlite3.IntegrityError):
         table.commit([(2,), (1,)], "second", after=1)
-    assert table.held() == Held(version=1, token="first")
+    assert table.held() == TableVersion(version=1, token="first")
     assert numbers(path) == [1]
 
 
@@ -107,7 +107,7 @@ def test_several_tables_of_a_database_are_one_participant(path: Path) -> None:
     table.commit([(1, "a"), (1, "b"), (2, "c")], "first", after=0)
     with pytest.raises(sqlite3.IntegrityError):
         table.commit([(3, "d"), (4, None)], "second", after=1)
-    assert table.held() == Held(version=1, token="first")
+    assert table.held() == TableVersion(version=1, token="first")
     assert numbers(path) == [1, 2], "of the second commit, neither table has anything"
     database = sqlite3.connect(path)
     assert [*database.execute("SELECT * FROM items")] == [(1, "a"), (1, "b"), (2, "c")]
@@ -162,7 +162,7 @@ def test_a_driver_that_has_changed_since_the_table_was_created_is_refused(path: 
     )
     with pytest.raises(ConfigurationError):
         later.commit(None, "first", after=1)
-    assert later.held() == Held(version=1, token="first")
+    assert later.held() == TableVersion(version=1, token="first")
 
 
 def commits_after_the_first(cursor: sqlite3.Cursor, rows: Iterable[tuple[int]]) -> None:
@@ -184,7 +184,7 @@ def test_a_batch_of_which_a_part_was_committed_is_never_taken_for_the_whole(path
     (statement,) = re.findall("UPDATE kafka_eos SET token = NULL WHERE name = 'orders'", raised.value.action)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(statement)
-    assert table.held() == Held(version=2, token=None)
+    assert table.held() == TableVersion(version=2, token=None)
 
 
 def goes_on_after_a_rollback(cursor: sqlite3.Cursor, rows: Iterable[tuple[int]]) -> None:
@@ -222,4 +222,4 @@ def test_a_rollback_that_fails_is_said_and_never_called_a_conflict(path: Path) -
         table.commit([(1,)], "late", after=0)
     assert raised.value.committed == "unknown"
     assert isinstance(raised.value.__cause__, Conflict)
-    assert (table.held(), numbers(path)) == (Held(version=1, token="first"), [])
+    assert (table.held(), numbers(path)) == (TableVersion(version=1, token="first"), [])

@@ -10,13 +10,13 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
-from spark_kafka_eos.participants.participant import Held
+from spark_kafka_eos.participants.participant import TableVersion
 from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
 
 
 class Table:
-    def held(self) -> Held:
-        return Held()
+    def held(self) -> TableVersion:
+        return TableVersion()
 
     def commit(self, rows: object, token: str | None, *, after: int) -> None: ...
 

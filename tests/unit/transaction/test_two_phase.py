@@ -12,7 +12,7 @@ from spark_kafka_eos.errors import (
     TableFailed,
     must_not_restart,
 )
-from spark_kafka_eos.participants.participant import Conflict, Held
+from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from tests.batches import reads
 from tests.both import SOURCE, Kafka, Killed, Table, batch, both_have, driver, kill, nothing, rows_of, run
 from tests.model_kafka import lost
@@ -177,7 +177,7 @@ def test_a_table_that_always_fails_ends_the_batch_with_nothing_in_either(kafka, 
         table.before = never
         fail()
 
-    commits: list[Held] = []
+    commits: list[TableVersion] = []
     table.before = never
     with pytest.raises(AttemptsExhausted, match="Lost: the connection") as ended:
         run(process(), 0, max_attempts=3)
@@ -424,7 +424,7 @@ def test_a_table_that_lost_a_commit_is_refused(kafka, table, process, lost_token
     run(transaction, 0)
     older = table.now
     run(transaction, 1)
-    table.now = Held() if lost_token else older
+    table.now = TableVersion() if lost_token else older
     with pytest.raises(LedgerRefused, match="at version 0" if lost_token else "has batch 0 .* Kafka has batch 1"):
         run(process(), 2, run="next")
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_kafka_eos.tools.listener.follow import follow
+from spark_kafka_eos.tools.listener.follow import print_progress
 
 _triggers = itertools.count()
 
@@ -72,7 +72,7 @@ class Connected(Query):
 
 def shown(query: Query) -> list[str]:
     lines: list[str] = []
-    follow(cast(StreamingQuery, query), lines.append)
+    print_progress(cast(StreamingQuery, query), lines.append)
     return lines
 
 
@@ -107,4 +107,4 @@ def test_what_ends_the_query_is_raised() -> None:
             raise RuntimeError("the query failed")
 
     with pytest.raises(RuntimeError, match="the query failed"):
-        follow(cast(StreamingQuery, Failing()), print)
+        print_progress(cast(StreamingQuery, Failing()), print)

@@ -12,7 +12,7 @@ from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Skip, Write
 from spark_kafka_eos.participants.decide import Again, Finish
 from spark_kafka_eos.participants.diagnosis import TableDiagnosis
-from spark_kafka_eos.participants.participant import Held
+from spark_kafka_eos.participants.participant import TableVersion
 from spark_kafka_eos.participants.token import Token
 from spark_kafka_eos.tools.operators.settle import settle
 
@@ -35,7 +35,7 @@ SAME = Skip(reason="table and Kafka have it")
 
 def settled(standing, owner=IDLE, entry=ENTRY, *, fence_owner=False):
     found = TableDiagnosis(
-        held=Held(version=9),
+        held=TableVersion(version=9),
         token=None,
         transaction="over",
         kafka=Diagnosis(entry=entry, owner=owner),
