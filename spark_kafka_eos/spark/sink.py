@@ -175,13 +175,18 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         known = _planned.get(self._checkpoint)
         self._plan = newest_plan(files, known)
         # trigger(continuous=…). Spark would ignore what the commits raise there, and leave the query alive.
-        if self._plan is None or not may_run(files, self._plan, known):
+        planned = files.read_text("offsets/0") is not None if self._plan is None else may_run(files, self._plan, known)
+        if not planned:
+            elsewhere = self._elsewhere("").action
             raise ConfigurationError(
                 "trigger",
                 "the sink writes in micro-batches, and Spark has planned none for this write, as with continuous=…",
-                action="Start the query with processingTime=… or availableNow=True.",
+                action="Start the query with processingTime=… or availableNow=True. If it has such a trigger, the "
+                f"checkpoint at {self._checkpoint} is not the one that Spark writes, but of another file system. "
+                f"{elsewhere}",
             )
-        _planned[self._checkpoint] = self._plan.batch_id
+        if self._plan is not None:
+            _planned[self._checkpoint] = self._plan.batch_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode and stage one task's rows; runs in an executor's Python worker."""
