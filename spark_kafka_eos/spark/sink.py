@@ -177,13 +177,12 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         # trigger(continuous=…). Spark would ignore what the commits raise there, and leave the query alive.
         planned = files.read_text("offsets/0") is not None if self._plan is None else may_run(files, self._plan, known)
         if not planned:
-            elsewhere = self._elsewhere("").action
             raise ConfigurationError(
                 "trigger",
                 "the sink writes in micro-batches, and Spark has planned none for this write, as with continuous=…",
                 action="Start the query with processingTime=… or availableNow=True. If it has such a trigger, the "
                 f"checkpoint at {self._checkpoint} is not the one that Spark writes, but of another file system. "
-                f"{elsewhere}",
+                f"{self._another_file_system()}",
             )
         if self._plan is not None:
             _planned[self._checkpoint] = self._plan.batch_id
@@ -282,13 +281,16 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         ).replaced(committed="nothing")
 
     def _elsewhere(self, what: str) -> ConfigurationError:
-        action = "Add the scheme of the file system to the path (hdfs://…, s3://…, file:///…)."
-        if urlsplit(self._checkpoint).scheme:
-            action = (
-                "Give Python the credentials and settings that Spark has for this file system, or choose another one."
-            )
-            action += through_spark("checkpointLocation")
-        return ConfigurationError("checkpointLocation", what, action=action)
+        return ConfigurationError("checkpointLocation", what, action=self._another_file_system())
+
+    def _another_file_system(self) -> str:
+        """What to do if Spark opens `checkpointLocation` in another file system than Python."""
+        if not urlsplit(self._checkpoint).scheme:
+            return "Add the scheme of the file system to the path (hdfs://…, s3://…, file:///…)."
+        return (
+            "Give Python the credentials and settings that Spark has for this file system, or choose another one."
+            + through_spark("checkpointLocation")
+        )
 
 
 class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
