@@ -188,7 +188,7 @@ def test_dead_letters_of_a_topic_that_was_created_again_are_new(aside):
     assert [value for _, _, value, _ in aside.returned()] == [b"new", b"old"]
 
 
-class TableVersion:
+class HeldReplay:
     """A replay in a process of its own, held where it reaches `point` in its transaction `batch`."""
 
     def __init__(self, aside, folder, point, batch=0):
@@ -233,7 +233,7 @@ def many(aside):
 def test_a_replay_that_is_killed_is_continued_by_the_next_one(aside, tmp_path, point):
     """Killed in the second of three transactions: with its records in the log, before and after it is committed."""
     values = many(aside)
-    with TableVersion(aside, tmp_path, point, batch=1):
+    with HeldReplay(aside, tmp_path, point, batch=1):
         pass  # it is killed
     sent = {"half appended": 1_000, "offsets committed": 1_000, "ended": 2_000}[point]
     assert aside.replay() == (0, {("undecodable", 0): 2_500 - sent})
@@ -244,8 +244,8 @@ def test_a_replay_that_is_killed_is_continued_by_the_next_one(aside, tmp_path, p
 def test_a_replay_that_comes_back_late_ends_and_the_live_one_does_not_notice(aside, tmp_path, point):
     values = many(aside)
     with (
-        TableVersion(aside, tmp_path / "late", point) as late,
-        TableVersion(aside, tmp_path / "live", "half appended") as live,
+        HeldReplay(aside, tmp_path / "late", point) as late,
+        HeldReplay(aside, tmp_path / "live", "half appended") as live,
     ):
         exit_code, said = late.release()
         assert exit_code != 0

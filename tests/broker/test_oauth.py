@@ -152,12 +152,12 @@ def test_librdkafka_reads_with_the_same_token_provider(site, tmp_path):
 
 def test_a_provider_that_cannot_reach_its_source_is_asked_again(site, tmp_path, monkeypatch):
     """A function of a user's, whose source is away twice."""
-    (tmp_path / "company_kafka.py").write_text(
+    (tmp_path / "unsteady_tokens.py").write_text(
         "from tests.oauth import fetch\n\ncalls = []\n\ndef token(config):\n    calls.append(1)\n"
         "    if len(calls) < 3:\n        raise ConnectionError('away')\n    return fetch(config)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    given = site.provided(tmp_path / "calls") | {"kafka.sasl.oauthbearer.token.provider": "company_kafka:token"}
+    given = site.provided(tmp_path / "calls") | {"kafka.sasl.oauthbearer.token.provider": "unsteady_tokens:token"}
     with Cluster(source_options({"subscribe": "any"} | given).client) as cluster:
         assert "guarded" in cluster.topic_names()
-    assert len(sys.modules["company_kafka"].calls) == 3
+    assert len(sys.modules["unsteady_tokens"].calls) == 3

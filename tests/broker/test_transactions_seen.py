@@ -284,7 +284,7 @@ def test_the_live_screen_in_a_terminal_shows_whole_words_obeys_keys_and_leaves_t
 ):
     command = [*KAFKA_EOS, "top", "--bootstrap-servers", scene.kafka.bootstrap]
     with terminal(command, columns=columns, rows=rows) as shown:
-        shown.until("╭─ Open transactions: 2 ─", "╭─ TableVersion partitions: 4 ─", "╭─ Queries: 0 ─")
+        shown.until("╭─ Open transactions: 2 ─", "╭─ Held partitions: 4 ─", "╭─ Queries: 0 ─")
         shown.until(f"│ {OPEN} ", f"│ {PREPARED} ", " q Quit  s Sort by next column")
         shown.keys(b" ")
         shown.until("paused")

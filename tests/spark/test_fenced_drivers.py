@@ -55,7 +55,7 @@ class Query:
 
     def fence_the_first_driver_in_its_second_batch(self) -> str:
         """Hold one driver, let another one finish the query, then release the first. Returns how that one ended."""
-        first = TableVersion(self, "first", "offsets committed")
+        first = HeldDriver(self, "first", "offsets committed")
         with first.driver:
             first.await_point()
             with self.driver("second") as second:
@@ -69,10 +69,10 @@ class Query:
         """Hold one driver before it looks, and another one in the middle of the same batch; release the first, then the
         other one, which ends well. Returns how the first one ended.
         """
-        late = TableVersion(self, "first", "begun")
+        late = HeldDriver(self, "first", "begun")
         with late.driver:
             late.await_point()
-            live = TableVersion(self, "second", "half appended")
+            live = HeldDriver(self, "second", "half appended")
             with live.driver:
                 live.await_point()
                 late.release()
@@ -83,7 +83,7 @@ class Query:
         return str(ended.value)
 
 
-class TableVersion:
+class HeldDriver:
     """A driver of the query that is held at a point of its second batch."""
 
     def __init__(self, query: Query, name: str, point: str) -> None:

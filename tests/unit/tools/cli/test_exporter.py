@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -76,6 +77,7 @@ def test_it_looks_at_the_cluster_every_15_seconds_however_often_it_is_scraped(ca
             raise KeyboardInterrupt
 
     monkeypatch.setattr(ClusterWatch, "look_again", look)
-    monkeypatch.setattr("spark_kafka_eos.tools.cli.exporter.time.sleep", sleep)
+    # Of this module alone: other threads of the process sleep too.
+    monkeypatch.setattr("spark_kafka_eos.tools.cli.exporter.time", SimpleNamespace(sleep=sleep))
     run("--bootstrap-servers", "b:1", "--port", "0")
     assert (looks, pauses) == ([0, 1], [15.0, 15.0])
