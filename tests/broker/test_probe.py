@@ -9,11 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.append import append
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import PreflightFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.offsets import latest
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.abilities import TRANSACTION_APIS
 from spark_kafka_eos.preflight.findings import Severity
@@ -23,6 +26,9 @@ from spark_kafka_eos.preflight.run import examine_source, preflight
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.tools.cli import main as cli
 from spark_kafka_eos.tools.operators.open_transactions import oldest_open
+from spark_kafka_eos.transaction.commit import commit_batch
+from spark_kafka_eos.transaction.idempotent import IdempotentWrites
+from tests.batches import BY_DRIVER
 from tests.principals import add_user
 from tests.reading import await_stable
 
@@ -65,6 +71,7 @@ def test_the_probe_leaves_nothing_that_can_be_read_and_does_not_disturb_the_runn
     await_stable(either_kafka.bootstrap, topic)
     assert consumed(topic, 1) == [b"of the query"]
     assert consumed(topic, 0, "read_uncommitted") == []
+    assert latest(cluster, [TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 1}, "the marker of the abort"
     assert GroupCoordinator(cluster, f"id-{topic}.probe").fetch_all(require_stable=True) == {}
 
 
@@ -79,13 +86,21 @@ def test_brokers_that_offer_no_transactions_are_refused_with_everything_that_is_
     assert found["APIs"]["found"] == f"the brokers lack {', '.join(TRANSACTIONS)}"
 
 
-def test_at_least_once_needs_no_transactions(either_kafka, topic):
+def test_at_least_once_needs_no_transactions(either_kafka, topic, record_batch, consumed):
     with Proxy(either_kafka.bootstrap, lacking=TRANSACTIONS) as proxy:
         options = sink_options(
             {"kafka.bootstrap.servers": proxy.bootstrap, "topic": topic, "deliveryGuarantee": "at-least-once"}
         )
         with Cluster(options.client) as cluster:
             preflight(cluster, options)
+
+            def write(identity):
+                append(cluster, identity, [(TopicPartition(topic, 0), 1, record_batch(None, 0, [b"it"]))])
+                return Appended(partitions=1, records=1, bytes=2)
+
+            batch = MicroBatch(query_id="q", batch_id=0, digest="")
+            commit_batch(IdempotentWrites(options, cluster), batch, write, max_attempts=1, choice=BY_DRIVER)
+    assert consumed(topic) == [b"it"]
 
 
 def test_what_only_shows_more_is_missed_with_a_warning(either_kafka, topic):
@@ -128,3 +143,4 @@ def test_rights_that_only_the_probe_needs_are_a_warning(secured):
     found = probe(options)
     assert found.severity is Severity.WARNING
     assert f"Write on the transactional id id-{out}.probe" in found.action
+    assert f"Read on the group id-{out}.probe" in found.action

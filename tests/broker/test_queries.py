@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import re
@@ -24,6 +25,7 @@ from spark_kafka_eos.ledger.entry import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.spark.checkpoint import next_batch
+from spark_kafka_eos.tools.cli import top
 from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.cli.top import Look
 from spark_kafka_eos.tools.cli.top_rows import QUERIES, query_rows
@@ -362,13 +364,19 @@ def test_the_live_screen_looks_at_outputs_where_a_cluster_has_too_many_partition
     query = copy()
     commit(query, 0, 0, 100)
     target = str(query.options.topic)
-    monkeypatch.setattr("spark_kafka_eos.tools.cli.top.MOST_PARTITIONS", 0)
+    assert (top.MOST_PARTITIONS, inspect.signature(top.top).parameters["interval"].default) == (2_000, 2)
+    monkeypatch.setattr(top, "MOST_PARTITIONS", 0)
+    elsewhere = kafka.create_topic(f"{target}-elsewhere", 2)
     holder = transact(kafka.bootstrap, target, [b"y"] * 3, "leave open", transactional_id=f"{target}-held")
+    another = transact(kafka.bootstrap, elsewhere, [b"y"], "leave open", transactional_id=elsewhere)
     try:
         picture = Look(cluster, topics=None, ledger_topics=[books])()
     finally:
         holder.abort_transaction(30)
-    assert {TopicPartition(target, number) for number in (0, 1)} <= picture.survey.producers.keys()
+        another.abort_transaction(30)
+    looked_at = picture.survey.producers.keys()
+    assert {TopicPartition(target, 0), TopicPartition(target, 1), TopicPartition(elsewhere, 0)} <= looked_at
+    assert TopicPartition(elsewhere, 1) not in looked_at and TopicPartition(query.source, 0) not in looked_at
     (row,) = query_rows(picture)
     assert dict(zip(QUERIES.names, row.cells, strict=True))["output held"] == "3"
     assert "only those that queries write" in picture.remarks[0]

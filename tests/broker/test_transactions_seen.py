@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
+from confluent_kafka import KafkaException
 from typer.testing import CliRunner, Result
 
 from spark_kafka_eos.errors import ProducerFenced
@@ -20,23 +22,31 @@ from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import Marks
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
+from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.proxy import Fault, Proxy
+from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.cli.top import Look
 from spark_kafka_eos.tools.cli.top_screen import RowTable, Top
 from spark_kafka_eos.tools.cli.transactions import transactions
 from spark_kafka_eos.tools.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.tools.operators.survey import Ending, ProducerCounts, Survey, active_ids, producer_counts
+from spark_kafka_eos.tools.verify import verify
 from tests.broker.conftest import batch_of, options_of
+from tests.copying import Copy, Stage
 from tests.kafka_tools import table, tool
 from tests.pages import ROOT
+from tests.principals import add_user
+from tests.producing import produce, transact
 from tests.terminal import KAFKA_EOS, terminal
 
 pytestmark = pytest.mark.broker
 
 TIMEOUT_MS = 600_000
 ALTERNATE_SCREEN_LEFT = b"\x1b[?1049l"
+numbers = itertools.count(1)
 OPEN, GHOST, PREPARED, DONE = "open", "ghost", "prepared", "done"
 
 
@@ -360,9 +370,65 @@ def test_a_transaction_is_taken_from_a_live_owner_only_if_told_to_and_the_owner_
     tp = TopicPartition(DONE, 0)
     owner = begun(scene.cluster, "alive", [tp])
     assert run(scene, "abort", "alive", "--yes").exit_code == 1
+    assert run(scene, "abort", "alive", "--fence-owner", answer="n\n").exit_code == 1
+    assert scene.survey(DONE).marks[tp].lag == 2
     done = run(scene, "abort", "alive", "--fence-owner", "--yes")
     assert done.exit_code == 0, done.output
     assert f"fences producer {owner.producer_id}, epoch {owner.epoch} (Ongoing)" in caplog.text
     assert scene.survey(DONE).marks[tp].lag == 0
     with pytest.raises(ProducerFenced):
         owner_of(scene.cluster, "alive").end(owner, commit=True)
+
+
+def test_a_query_whose_transaction_is_aborted_ends_as_fenced_and_writes_the_batch_once_after_a_restart(scene):
+    source, target = scene.kafka.create_topic("aborted-from", 2), scene.kafka.create_topic("aborted-to", 2)
+    for partition in (0, 1):
+        produce(scene.kafka.bootstrap, source, [b"x"] * 10, partition=partition)
+    query, restarted = (Copy(scene.kafka.bootstrap, scene.cluster, source, target) for _ in range(2))
+    name = query.options.transactional_id
+
+    def aborted(stage: Stage) -> None:
+        stage.run()
+        done = run(scene, "abort", name, "--fence-owner", "--yes")
+        assert done.exit_code == 0, done.output
+
+    query.spark = aborted
+    with pytest.raises(ProducerFenced):
+        query.run(0, 0, 10)
+    assert restarted.run(0, 0, 10).outcome == "committed"
+    found = verify(scene.kafka.bootstrap, target, source=source, transactional_id=name, history=restarted.history)
+    assert (found.holds, found.records) == (True, 20), found
+
+
+def test_the_rights_on_the_page_are_enough_and_without_them_nothing_is_aborted(secured, tmp_path):
+    out = secured.kafka.create_topic("operated", 1)
+    holder = transact(secured.kafka.bootstrap, out, [b"x"] * 3, "leave open", transactional_id=out)
+    looks = [Right("Describe", "transactional id", out), Right("Read", "topic", out)]
+    finds = [*looks, Right("Describe", "transactional id", "*"), Right("Describe", "topic", "__transaction_state")]
+    of_ledger = [Right("Read", "topic", LEDGER_TOPIC), Right("Describe", "group", f"{out}.ledger")]
+    takes = [*looks, Right("Write", "transactional id", out)]
+
+    def command(*words: str, rights: Sequence[Right]) -> Result:
+        user = f"operator-{next(numbers)}"
+        add_user(secured.kafka.bootstrap, user, "secret", rights)
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        properties = tmp_path / user
+        properties.write_text(
+            f"bootstrap.servers={secured.kafka.bootstrap_of('SASL_PLAINTEXT')}\n"
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+            f'sasl.jaas.config={login} username="{user}" password="secret";\n'
+        )
+        return CliRunner().invoke(app, ["transactions", *words, "--properties", str(properties), "--json"])
+
+    (part,) = json.loads(command("describe", out, rights=looks).stdout)["partitions"]
+    assert (part["topic"], part["held_offsets"], part["ending"]) == (out, 3, "ongoing")
+    assert command("hanging", "--topic", out, rights=finds).exit_code == 0
+    aborting = ("abort", out, "--fence-owner", "--yes")
+    assert command(*aborting, rights=[*looks, *of_ledger]).exit_code == 3
+    assert command(*aborting, rights=takes).exit_code == 3
+    (part,) = json.loads(command("describe", out, rights=looks).stdout)["partitions"]
+    assert part["ending"] == "ongoing", "nothing was changed"
+    done = command(*aborting, rights=[*takes, *of_ledger])
+    assert (done.exit_code, json.loads(done.stdout)["done"]) == (0, True)
+    with pytest.raises(KafkaException):
+        holder.commit_transaction(30)

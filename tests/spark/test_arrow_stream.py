@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 _numbers = itertools.count(1)
 PARTITIONS, EACH = 2, 200
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -86,7 +87,8 @@ def pipe(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path) -> Pipe:
     topic = kafka.create_topic(f"arrow-in-{number}", PARTITIONS)
     for partition in range(PARTITIONS):
         values = [b"%d" % (value * PARTITIONS + partition) for value in range(EACH)]
-        produce(kafka.bootstrap, topic, values, partition=partition, key=b"%d" % partition, headers=[("n", b"1")])
+        headers = [("n", b"1"), ("traceparent", TRACEPARENT.encode())]
+        produce(kafka.bootstrap, topic, values, partition=partition, key=b"%d" % partition, headers=headers)
     out = kafka.create_topic(f"arrow-out-{number}", 3)
     return Pipe(spark=spark, kafka=kafka, folder=tmp_path, topic=topic, out=out)
 
@@ -95,8 +97,9 @@ def pipe(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path) -> Pipe:
 def test_a_copy_is_what_the_query_with_dataframes_writes(pipe: Pipe, mode: str) -> None:
     other = pipe.kafka.create_topic(f"{pipe.out}-dataframe", 3)
     pipe.start(pipe.frame.writeStream.foreachBatch(pipe.writer(other)), "dataframe")
-    report = pipe.run(appendMode=mode)
+    report = pipe.run(appendMode=mode, openTelemetry="true", openTelemetryLinks="16")
     assert (report.records, report.append_mode) == (PARTITIONS * EACH, mode)
+    assert report.trace.links == (TRACEPARENT,)
 
     def rows(topic: str) -> list[tuple[object, ...]]:
         return [(row[1], row[2], *row[4:]) for row in librdkafkas(pipe.kafka.bootstrap, topic, 3)]
@@ -215,6 +218,7 @@ def test_a_transform_that_returns_something_else_ends_the_query_with_an_error_th
     with pytest.raises(StreamingQueryException, match="InvalidSchema: transform returned int, not pyarrow.RecordBatch"):
         pipe.run(lambda rows: rows.num_rows)
     assert pipe.written() == []
+    assert pipe.run(lambda rows: rows).records == PARTITIONS * EACH, "it goes on from its checkpoint"
 
 
 def test_an_error_of_the_transform_keeps_its_traceback(pipe: Pipe) -> None:

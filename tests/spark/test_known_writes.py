@@ -31,12 +31,12 @@ def into(topic: Callable[[str], str]) -> str:
 def query(spark: SparkSession, bootstrap: str, into: str, tmp_path: Path) -> Query:
     """`query(function)` runs the query on what is in the topic, from its checkpoint on, in batches of 100 records."""
 
-    def run(function: Callable[[DataFrame, int], None], **options: str) -> None:
+    def run(function: Callable[[DataFrame, int], None], checkpoint: str = "checkpoint", **options: str) -> None:
         given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"} | options
         reader = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap)
         stream = reader.option("subscribe", into).options(**given).load()
         started = stream.writeStream.foreachBatch(function).trigger(availableNow=True)
-        started.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+        started.option("checkpointLocation", str(tmp_path / checkpoint)).start().awaitTermination()
 
     return run
 
@@ -210,12 +210,11 @@ def test_calls_in_two_threads_at_once_commit_neither(bootstrap, topic, into, que
             thread.join()
 
     query(process)  # its threads swallow the errors
-    written = [count(bootstrap, target)[0] for target in targets]
-    assert written in ([0, 0], [50, 0], [0, 50])
+    assert [count(bootstrap, target)[0] for target in targets] == [0, 0]
     produce(bootstrap, into, numbers(50, 60))
-    with pytest.raises(Exception, match="is incomplete|the ledger has no entry"):
+    with pytest.raises(Exception, match="the ledger has no entry"):
         query(writers[0])
-    assert [count(bootstrap, target)[0] for target in targets] == written
+    assert [count(bootstrap, target)[0] for target in targets] == [0, 0]
 
 
 def test_a_batch_that_the_next_run_in_the_same_process_replays_is_skipped(bootstrap, topic, into, query, writer_of):
@@ -278,7 +277,7 @@ def test_a_function_that_returns_without_a_call_for_some_batches_goes_on_in_its_
     assert count(bootstrap, target) == (200, 200)
 
 
-def test_a_batch_whose_call_failed_in_silence_stops_the_query(bootstrap, topic, into, query, writer_of):
+def test_a_batch_whose_call_failed_in_silence_stops_the_query(bootstrap, topic, into, query, writer_of, tmp_path):
     target = topic("out")
     writer, broken = writer_of(target), writer_of(target, outputTopics=f"{target},another-that-is-not-there")
     produce(bootstrap, into, numbers(0, 300))
@@ -293,3 +292,7 @@ def test_a_batch_whose_call_failed_in_silence_stops_the_query(bootstrap, topic, 
     with pytest.raises(Exception, match="batch 1 began and did not end in a commit"):
         query(process)
     assert count(bootstrap, target) == (100, 100)
+
+    goes_on = {"startingOffsets": "committed", "sink.kafka.transactional.id": into}
+    query(writer_of(target, checkpointLocation=str(tmp_path / "new")), checkpoint="new", **goes_on)
+    assert count(bootstrap, target) == (300, 300)
