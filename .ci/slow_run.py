@@ -52,7 +52,11 @@ PARTS = {
     **{f"mutants-{room}": [f"{MUTATED}[{room}]"] for room in ROOMS},
     "fault-matrix": ["tests/faults/test_matrix.py"],
     **{f"fault-matrix-between-clusters-{tv}": [BETWEEN_CLUSTERS, "-k", tv] for tv in ("TV1", "TV2")},
-    "three-brokers": ["tests/faults/test_three_brokers.py", "tests/faults/test_two_clusters.py"],
+    "three-brokers": [
+        "tests/broker/test_embedded.py",
+        "tests/faults/test_three_brokers.py",
+        "tests/faults/test_two_clusters.py",
+    ],
     "ledger": [
         "tests/broker/test_hanging_transactions.py",
         "tests/broker/test_moved_ledger.py",
@@ -75,6 +79,7 @@ PARTS = {
     "iceberg": ["tests/spark/test_iceberg.py", "tests/spark/test_iceberg_rest.py"],
     "table-streams": ["tests/spark/test_table_streams.py"],
     "kills": [
+        "tests/spark/test_barrier.py",
         "tests/spark/test_crashes.py",
         "tests/spark/test_fenced_drivers.py",
         "tests/spark/test_notebook.py",

@@ -177,6 +177,7 @@ def test_once_three_brokers_are_started_each_of_them_knows_all(kafka_version):
                 assert asked.nodes() == list(cluster.nodes)
 
 
+@pytest.mark.slow
 def test_three_brokers_replicate_and_survive_the_loss_of_any_one(kafka_version):
     def records(lost: int) -> list[bytes]:
         return [b"%d-%d" % (lost, partition) for partition in range(3)]

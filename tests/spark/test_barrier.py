@@ -191,6 +191,7 @@ def two_hosts(folder: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_task_that_failed_and_ran_again_makes_the_batch_be_written_again(
     query: Query, cell: Cell, protocol: str
 ) -> None:
@@ -213,6 +214,7 @@ def test_an_executor_killed_between_encoding_and_appending_makes_the_batch_be_wr
     assert 0 < seen["aborted"] < RECORDS, "the other task's records only"
 
 
+@pytest.mark.slow
 def test_a_fetch_failure_that_runs_the_append_stage_again_leaves_a_straggler_that_is_refused(
     query: Query, cell: Cell, protocol: str
 ) -> None:
@@ -226,6 +228,7 @@ def test_a_fetch_failure_that_runs_the_append_stage_again_leaves_a_straggler_tha
     assert_late_append_is_refused(query, straggler, seen["epoch"], refused)
 
 
+@pytest.mark.slow
 def test_a_speculative_copy_makes_the_batch_be_written_again_and_the_slow_original_is_refused(
     speculating: Query, cell: Cell, protocol: str
 ) -> None:

@@ -18,7 +18,7 @@ from lab.bench.with_table import BOTH, TOPIC, cost_of_a_table
 from lab.jars import avro
 from spark_kafka_eos.testing.jars import files
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SHAPE = Shape(records=1_000)
 EVERYBODY = set(Against)
@@ -35,13 +35,11 @@ def names(found):
     return [series.name for series in found.series]
 
 
-@pytest.mark.slow
 def test_the_source_takes_turns_with_the_built_in_one_and_librdkafka(lab, spark):
     found = spark_runs.source(lab, spark, SHAPE, batches=2, runs=1, against=CLIENTS)
     assert names(found) == [sides.EOS_SOURCE, sides.BUILT_IN, sides.BUILT_IN_DEFAULTS, sides.LIBRDKAFKA]
 
 
-@pytest.mark.slow
 def test_the_batch_read_takes_turns_with_the_built_in_one(lab, spark):
     found = spark_runs.read(lab, spark, SHAPE, runs=1, defaults=False)
     assert names(found) == [sides.EOS_SOURCE, sides.BUILT_IN]
@@ -52,21 +50,18 @@ def test_the_sink_takes_turns_with_everybody(lab, spark):
     assert names(found) == [sides.EOS_SINK, "built-in", sides.RECIPE, sides.LIBRDKAFKA, sides.JAVA]
 
 
-@pytest.mark.slow
 def test_the_copy_takes_turns_with_everybody(lab, spark):
     ours = (sides.EOS, sides.EOS_EXECUTORS, sides.EOS_SINK, sides.EOS_AT_LEAST_ONCE)
     found = spark_runs.copy(lab, spark, SHAPE, runs=1, against=EVERYBODY, defaults=False, ways=ours)
     assert names(found) == [*ours, sides.BUILT_IN, sides.RECIPE, sides.LIBRDKAFKA]
 
 
-@pytest.mark.slow
 def test_several_topics_are_copied_to_the_same_number_of_topics(lab, spark):
     shape = Shape(records=100, topics=3, partitions=2, compression="lz4")
     found = spark_runs.copy(lab, spark, shape, runs=1, defaults=False, ways=(sides.EOS,))
     assert names(found) == [sides.EOS, sides.BUILT_IN]
 
 
-@pytest.mark.slow
 def test_small_batches_have_triggers_transactions_and_end_to_end_latencies(lab, spark):
     found = latency(lab, spark, seconds=2, runs=1)
     assert names(found) == [sides.EOS, sides.EOS_SINK, sides.BUILT_IN]
@@ -74,7 +69,6 @@ def test_small_batches_have_triggers_transactions_and_end_to_end_latencies(lab, 
     assert 0 < found.settings["transaction_ms"][sides.EOS]["p50"] < 1_000 * found.named(sides.EOS).median
 
 
-@pytest.mark.slow
 def test_the_cost_of_looking_is_that_of_pairs_of_runs(lab, spark):
     found = cost_of_looking(lab, spark, pairs=1, batches=2)
     assert names(found) == [side for name in (sides.EOS, sides.EOS_SINK) for side in (name, f"{name}, watched")]
@@ -83,7 +77,6 @@ def test_the_cost_of_looking_is_that_of_pairs_of_runs(lab, spark):
         assert found.settings["cost_percent"][name]["median"] == pytest.approx(100 * (ratio - 1))
 
 
-@pytest.mark.slow
 def test_the_cost_of_a_table_is_that_of_pairs_of_runs(lab, spark):
     found = cost_of_a_table(lab, spark, pairs=1, batches=2, records=10)
     assert names(found) == [TOPIC, BOTH]
@@ -91,7 +84,6 @@ def test_the_cost_of_a_table_is_that_of_pairs_of_runs(lab, spark):
     assert found.settings["cost_percent"][BOTH]["median"] == pytest.approx(100 * (ratio - 1))
 
 
-@pytest.mark.slow
 def test_a_transform_in_arrow_takes_turns_with_from_avro(lab, spark):
     for jar in files(avro()):
         spark.sql(f"ADD JAR {jar}")
@@ -100,7 +92,6 @@ def test_a_transform_in_arrow_takes_turns_with_from_avro(lab, spark):
     assert all(used > 0 for (used,) in found.settings["cpu_seconds"].values())
 
 
-@pytest.mark.slow
 def test_a_trigger_waits_for_the_store_in_which_its_checkpoint_is(lab, spark):
     found = checkpoint(lab, spark, sizes=(100,), batches=4, runs=1, milliseconds=500)
     stored, local, lost, *built_in = (found.line(name)[0].value for name in found.lines)
@@ -109,14 +100,12 @@ def test_a_trigger_waits_for_the_store_in_which_its_checkpoint_is(lab, spark):
     assert lost < stored - 500
 
 
-@pytest.mark.slow
 def test_memory_is_watched_while_the_batch_grows(lab, spark):
     for found in memory(lab, spark, Shape(records=3_200), ["arrow"]):
         assert [point.at for point in found.line(sides.EOS_ARROW)] == [400, 800, 1_600, 3_200]
         assert all(10 < point.value < 1_000 for point in found.line(sides.EOS_ARROW))
 
 
-@pytest.mark.slow
 def test_memory_is_watched_on_every_path_and_in_a_query_of_many_batches(lab, spark):
     shape = mixed(40_000)
     for found in memory(lab, spark, shape):
@@ -126,7 +115,6 @@ def test_memory_is_watched_on_every_path_and_in_a_query_of_many_batches(lab, spa
     assert all(10 < point.value < 1_000 for point in found.points)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_each_way_takes_turns_with_rows_that_are_ready_made_and_dropped(lab):
     load = Load(rows=100, batches=2, records=Shape(records=0))
@@ -136,7 +124,6 @@ def test_each_way_takes_turns_with_rows_that_are_ready_made_and_dropped(lab):
     assert len(table.rows) == 4
 
 
-@pytest.mark.slow
 def test_a_fresh_sessions_first_batch_is_beside_that_of_a_source_and_a_sink_that_do_nothing(lab):
     load = Load(rows=100, batches=2, records=Shape(records=0))
     name, found = first_batches(lab, Way.SINK, load, rounds=1)

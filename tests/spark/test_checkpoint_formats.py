@@ -178,6 +178,7 @@ class TwoTopics:
         )
 
 
+@pytest.mark.slow
 def test_a_query_with_named_sources_killed_after_its_commit_copies_each_record_once(kafka, tmp_path):
     query = TwoTopics(kafka, "named", "sink", tmp_path)
     query.die("ended", 1, **{EVOLUTION: "true"})

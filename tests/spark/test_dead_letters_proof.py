@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from lab.commands.chaos import chaos
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.slow]
 
 
 def prove(kafka_version: str, records: int, kills: int) -> None:
@@ -31,7 +31,6 @@ def test_a_killed_executor_and_a_killed_driver_lose_and_repeat_no_record_good_or
     prove(kafka_version, 20_000, 2)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(7_200)
 def test_a_million_records_and_a_hundred_kills(kafka_version: str) -> None:
     prove(kafka_version, 1_000_000, 100)

@@ -98,6 +98,7 @@ class HeldDriver:
         held.release(self._folder)
 
 
+@pytest.mark.slow
 def test_a_fenced_driver_exits_with_a_code_of_its_own_and_the_other_one_has_written_every_flight_once(
     secured: SecuredKafka, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_driver_that_comes_back_late_ends_and_the_live_one_does_not_notice(
     assert sorted(found["id"] for found in written) == sorted(late_flights(flights, read_airlines()))
 
 
+@pytest.mark.slow
 def test_a_late_driver_of_the_sink_ends_likewise(secured: SecuredKafka, tmp_path: Path) -> None:
     source, target = "late-from", "late-to"
     send(secured, source, target, [b"%d" % number for number in range(FLIGHTS)])

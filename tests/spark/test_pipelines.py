@@ -17,7 +17,7 @@ from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.pages import ROOT
 from tests.reading import read_committed
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900), pytest.mark.slow]
 
 ORDERS = 300  # before each run
 
@@ -29,7 +29,6 @@ ORDERS = 300  # before each run
         pytest.param(
             [Kill(point="half appended", batch=0), Kill(point="offsets committed", batch=1)],
             id="uncommitted",
-            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -58,7 +57,6 @@ def test_a_pipeline_killed_in_mid_batch_writes_each_record_once(
     assert committed_batches(checkpoint) > len(kills)
 
 
-@pytest.mark.slow
 def test_a_full_refresh_is_refused_instead_of_writing_everything_again(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     orders, paid = kafka.create_topic("pipeline-in-refresh", 1), kafka.create_topic("pipeline-out-refresh", 1)
     pipeline = write_pipeline(tmp_path, kafka.bootstrap, orders, paid)

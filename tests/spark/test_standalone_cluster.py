@@ -24,7 +24,7 @@ from tests.reading import read_committed
 from tests.shipped import Shipped, packed
 from tests.standalone import StandaloneCluster, bare_environment, install_package
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600), pytest.mark.slow]
 
 RECORDS, BATCH = 4_000, 2_000
 
@@ -66,7 +66,6 @@ def test_a_packed_environment_reaches_executors_and_a_batch_survives_the_loss_of
     assert list(redone((site / "driver.log").read_text().splitlines())) == [1], "the batch of the kill, and no other"
 
 
-@pytest.mark.slow
 def test_a_zip_file_reaches_executors_that_have_the_compiled_packages(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
@@ -80,7 +79,6 @@ def test_a_zip_file_reaches_executors_that_have_the_compiled_packages(
     assert exactly_once(kafka, topics[1])
 
 
-@pytest.mark.slow
 def test_with_the_package_on_every_node_nothing_is_shipped(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
@@ -90,7 +88,6 @@ def test_with_the_package_on_every_node_nothing_is_shipped(
     assert exactly_once(kafka, topics[1])
 
 
-@pytest.mark.slow
 def test_the_python_without_archives_runs_driver_and_workers(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
@@ -101,7 +98,6 @@ def test_the_python_without_archives_runs_driver_and_workers(
     assert exactly_once(kafka, topics[1])
 
 
-@pytest.mark.slow
 def test_a_packed_environment_reaches_the_sinks_tasks(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
@@ -110,7 +106,6 @@ def test_a_packed_environment_reaches_the_sinks_tasks(
     assert exactly_once(kafka, topics[1])
 
 
-@pytest.mark.slow
 def test_large_blocks_on_a_disk_that_the_nodes_do_not_share_are_refused_by_name(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topic: Callable[..., str]
 ) -> None:
@@ -132,7 +127,6 @@ def test_large_blocks_on_a_disk_that_the_nodes_do_not_share_are_refused_by_name(
     assert read_committed(kafka.bootstrap, target) == []
 
 
-@pytest.mark.slow
 def test_a_worker_with_another_python_is_told_by_name_and_nothing_is_written(
     cluster: StandaloneCluster, kafka: EmbeddedKafka, site: Path, topics: tuple[str, str]
 ) -> None:
@@ -155,7 +149,6 @@ def test_a_worker_with_another_python_is_told_by_name_and_nothing_is_written(
     assert read_committed(kafka.bootstrap, topics[1]) == []
 
 
-@pytest.mark.slow
 def test_a_standalone_cluster_takes_no_python_driver_so_supervise_restarts_none(cluster: StandaloneCluster) -> None:
     command: list[str | Path] = [spark_submit(), "--master", cluster.url, "--deploy-mode", "cluster", "--supervise"]
     done = subprocess.run(

@@ -16,7 +16,7 @@ from spark_kafka_eos.testing.driver import Driver, committed_batches, python_env
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.topic_reader import read_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600), pytest.mark.slow]
 
 JOB = Path(__file__).parent / "jobs" / "keep_state.py"
 PLANS, FORMATS = ("counts", "windows", "pairs", "first-ones"), ("format-1", "format-2")
@@ -24,16 +24,15 @@ QUERIES = {f"{plan}-{form}": plan for plan in PLANS for form in FORMATS}
 SINKS = {f"sink-{form}": "windows" for form in FORMATS}
 BATCHES, KILLED = 4, 1
 
-SLOW = pytest.mark.slow
 # How each driver keeps checkpoints and state: in files with checksums beside them, as Spark does, or without
 # (docs/deploying.md). All but the last one are killed.
 WITH, WITHOUT = "with-checksums", "without"
 DRIVERS = [
     pytest.param((WITH, WITH), id="with-checksums"),
-    pytest.param((WITHOUT, WITHOUT), id="without", marks=SLOW),
-    pytest.param((WITHOUT, WITH), id="with-again", marks=SLOW),
-    pytest.param((WITH, WITHOUT, WITHOUT), id="no-more", marks=SLOW),
-    pytest.param((WITH, WITHOUT, WITH), id="there-and-back", marks=SLOW),
+    pytest.param((WITHOUT, WITHOUT), id="without"),
+    pytest.param((WITHOUT, WITH), id="with-again"),
+    pytest.param((WITH, WITHOUT, WITHOUT), id="no-more"),
+    pytest.param((WITH, WITHOUT, WITH), id="there-and-back"),
 ]
 _FILE_SYSTEM = "spark.hadoop.fs.AbstractFileSystem.file.impl=org.apache.hadoop.fs.local.RawLocalFs"
 

@@ -22,7 +22,7 @@ from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.kafka_tools import command, table, tool
 from tests.reading import read_committed
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900), pytest.mark.slow]
 
 JOB = Path(__file__).parent / "jobs" / "copy_records.py"
 
@@ -30,14 +30,15 @@ JOB = Path(__file__).parent / "jobs" / "copy_records.py"
 @pytest.mark.parametrize(
     ("fixture", "way", "records", "kills"),
     [
-        pytest.param("kafka", "sink", 1_000, [Kill(point="all appended", batch=1)], id="TV2-sink"),
+        pytest.param(
+            "kafka", "sink", 1_000, [Kill(point="all appended", batch=1)], id="TV2-sink", marks=pytest.mark.slow
+        ),
         pytest.param(
             "kafka39",
             "executors",
             20_000,
             [Kill(point="all appended", batch=1), Kill(point="ended", batch=3)],
             id="TV1-executors",
-            marks=pytest.mark.slow,
         ),
     ],
 )
