@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema, errors_of_source
-from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType, TooLargeSchema, UnknownSchema
+from spark_kafka_eos.registry.client import (
+    Registry,
+    SchemaText,
+    SchemaType,
+    SubjectVersion,
+    TooLargeSchema,
+    UnknownSchema,
+)
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
-from spark_kafka_eos.registry.formats import QuerySchema, format_of
+from spark_kafka_eos.registry.formats import QuerySchema, format_of, same
 from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
+from spark_kafka_eos.registry.rules import READING, WRITING, rule_names
 
 ParseMode = Literal["fail", "permissive"]
 Strategy = Literal["topic", "record", "topic-record"]
@@ -25,13 +33,15 @@ Strategy = Literal["topic", "record", "topic-record"]
 class ConfluentDecoder:
     """Decodes arrays of framed values. Pickles, with the registry's options: they go to Spark's tasks.
 
-    `mode` is what it does with a value that cannot be decoded.
+    `mode` is what it does with a value that cannot be decoded. Ids are of the context of `subject`.
     """
 
     registry: Registry
     target: QuerySchema
     mode: ParseMode
     key: bool = False
+    subject: str | None = None
+    ignore_rules: bool = False
 
     @property
     def type(self) -> pa.DataType:
@@ -53,7 +63,14 @@ class ConfluentDecoder:
         name = KEY_HEADER if self.key else VALUE_HEADER
         ids = None if headers is None else header_ids(headers, name).cast(pa.binary())
         with errors_of_source():
-            decoded = decode(values.cast(pa.binary()), ids, self.registry, self.target)
+            decoded = decode(
+                values.cast(pa.binary()),
+                ids,
+                self.registry,
+                self.target,
+                subject=self.subject,
+                ignore_rules=self.ignore_rules,
+            )
             return refuse(decoded) if self.mode == "fail" else with_errors(decoded)
 
 
@@ -96,6 +113,7 @@ def confluent_decoder(
     schema_type: SchemaType = "AVRO",
     message: str = "",
     mode: ParseMode = "fail",
+    ignore_rules: bool = False,
 ) -> ConfluentDecoder:
     """A function from Arrow arrays of values in a schema registry's wire format to Arrow arrays of their type.
 
@@ -106,9 +124,16 @@ def confluent_decoder(
         raise ConfigurationError("mode", f"must be 'fail' or 'permissive', not {mode!r}")
     where = Registry.of(registry)
     subject = _subject(subject, topic, key=key)
-    target = QuerySchema(_latest(where, subject) if schema is None else _given(schema, schema_type), message)
+    if schema is not None:
+        text = _given(schema, schema_type)
+    else:
+        version = _latest(where, subject)
+        subject, text = version.subject, version.schema
+        if not ignore_rules:
+            _refuse_rules(version, READING)
+    target = QuerySchema(replace(text, rules=()), message)
     _usable(target)
-    return ConfluentDecoder(where, target, mode, key)
+    return ConfluentDecoder(where, target, mode, key, subject, ignore_rules)
 
 
 def confluent_encoder(
@@ -122,6 +147,7 @@ def confluent_encoder(
     message: str = "",
     strategy: Strategy = "topic",
     register: bool = False,
+    ignore_rules: bool = False,
 ) -> ConfluentEncoder:
     """A function from Arrow arrays to values in a schema registry's wire format; the inverse of `confluent_decoder`.
 
@@ -132,22 +158,60 @@ def confluent_encoder(
     if schema is not None:
         text = _given(schema, schema_type)
         subject = _subject(subject, topic, key=key, strategy=strategy, name=lambda: _record_name(text, message))
+        if subject is None:
+            raise ConfigurationError("subject", "where the schema is registered is not known: give subject or topic")
+        version = _registered(where, subject, text, register=register, ignore_rules=ignore_rules)
     else:
         subject = _subject(subject, topic, key=key, strategy=strategy)
-        text = _latest(where, subject)
-    if subject is None:
-        raise ConfigurationError("subject", "where the schema is registered is not known: give subject or topic")
+        version = _latest(where, subject)
+        text = version.schema
+    if not ignore_rules:
+        _refuse_rules(version, WRITING)
+    target = QuerySchema(SchemaText(text.kind, text.text, version.schema.references), message)
+    _usable(target)
+    return ConfluentEncoder(target, version.schema_id)
+
+
+def _registered(
+    registry: Registry, subject: str, text: SchemaText, *, register: bool, ignore_rules: bool
+) -> SubjectVersion:
+    """The schema as the registry has it under `subject`: the latest version if that says the same, also in other words,
+    because a registry compares texts. Raises ConfigurationError.
+    """
     try:
-        schema_id = where.session.registered(subject, text, register=register)
+        with suppress(UnknownSchema):
+            latest = registry.session.latest(subject)
+            if same(text, latest.schema):
+                return latest
+            if register and not ignore_rules:
+                _refuse_rules(latest, WRITING)  # before anything is registered, which would inherit them
+        return registry.session.registered(subject, text, register=register)
     except UnknownSchema:
         raise ConfigurationError(
             "schema",
-            f"the registry at {where.hosts} does not have this schema under the subject {subject!r}",
+            f"the registry at {registry.hosts} does not have this schema under the subject {subject!r}",
             action="Register it, or set register=True.",
         ) from None
-    target = QuerySchema(text, message)
-    _usable(target)
-    return ConfluentEncoder(target, schema_id)
+    except TooLargeSchema as error:
+        raise InvalidSchema(f"a schema of {subject!r} cannot be read: {error}") from None
+
+
+_RULES = {
+    READING: ("read", "Set ignore_rules=True to read values as they are: what a rule encrypted stays so."),
+    WRITING: ("write", "Set ignore_rules=True to write values as they are: nothing is encrypted."),
+}
+
+
+def _refuse_rules(version: SubjectVersion, modes: frozenset[str]) -> None:
+    """Raise ConfigurationError if clients run a rule of these modes. This package runs none."""
+    if rules := rule_names(version.schema.rules, modes):
+        verb, action = _RULES[modes]
+        raise ConfigurationError(
+            "schema",
+            f"schema {version.schema_id} of {version.subject!r} has rules, which other clients run when they {verb} "
+            f"values, and this package does not: {rules}",
+            action=action,
+        )
 
 
 def _record_name(text: SchemaText, message: str) -> str:
@@ -195,7 +259,7 @@ def _given(schema: str, kind: SchemaType) -> SchemaText:
     return SchemaText(kind, schema)
 
 
-def _latest(registry: Registry, subject: str | None) -> SchemaText:
+def _latest(registry: Registry, subject: str | None) -> SubjectVersion:
     if subject is None:
         raise ConfigurationError("subject", "the schema is not known: give subject, topic or schema")
     try:

@@ -1,17 +1,21 @@
 """A schema registry: confluent-kafka's client, with its options under their own names.
 
-One client per process and registry, with what it read: a schema never changes under its id. An id that the registry
-does not know is asked for again after half a minute, so that damaged records do not flood it, and a schema that
-arrives late is found. After a hundred such ids in half a minute, no other new one is asked for until the half minute is
-over: whoever can write records could keep each batch waiting for answers.
+One client per process and registry, with what was read by id: a schema never changes under its id, in its context. The
+latest version of a subject is asked for each time. An id that the registry does not know is asked for again after half
+a minute, so that damaged records do not flood it, and a schema that arrives late is found. After a hundred such ids in
+half a minute, no other new one is asked for until the half minute is over: whoever can write records could keep each
+batch waiting for answers.
 """
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -20,6 +24,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from spark_kafka_eos.errors import ConfigurationError, RegistryError
 from spark_kafka_eos.kafka.auth.secret import Secret
+from spark_kafka_eos.registry.rules import SchemaRule, rules_of
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 _UNKNOWN_AGAIN = 30.0  # seconds
@@ -29,6 +34,7 @@ MOST_REFERENCES = 100  # of a schema: each is one request, and the largest that 
 LARGEST_TEXT = 1_000_000  # characters of a schema with its references: some seconds to parse; most have some thousand
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
+_CONTEXT = re.compile(r":\.[^:]*:")  # before a subject's name; each context has ids and subjects of its own
 _T = TypeVar("_T")
 
 
@@ -47,12 +53,21 @@ class TooLargeSchema(Exception):
 @dataclass(frozen=True)
 class SchemaText:
     """A schema as the registry has it, with the schemas that it refers to, in the order in which they build on each
-    other: pairs of name and text.
+    other: pairs of name and text. `rules` are those that clients run.
     """
 
     kind: SchemaType
     text: str
     references: tuple[tuple[str, str], ...] = ()
+    rules: tuple[SchemaRule, ...] = ()
+
+
+class SubjectVersion(NamedTuple):
+    """A schema as a version of a subject. The registry says in which context it found the subject."""
+
+    subject: str
+    schema_id: int
+    schema: SchemaText
 
 
 @dataclass(frozen=True)
@@ -104,8 +119,10 @@ def close_sessions() -> None:
 class Session:
     def __init__(self, registry: Registry) -> None:
         self._hosts = registry.hosts
-        self._unknown: dict[int | UUID, float] = {}  # when each was asked for, of the last `_MOST_UNKNOWN`
-        self._known: dict[int | UUID, SchemaText | TooLargeSchema] = {}
+        self._lock = threading.Lock()
+        # By context and id, or by GUID; those of Protobuf as descriptors, if they were asked for so.
+        self._known: dict[tuple[str, int | UUID, bool], SchemaText | TooLargeSchema] = {}
+        self._unknown: dict[tuple[str, int | UUID, bool], float] = {}  # when asked for, of the last `_MOST_UNKNOWN`
         try:
             self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
         except (ValueError, TypeError, OSError) as error:  # its texts name options, not their values
@@ -115,72 +132,111 @@ class Session:
         if hasattr(self._client, "close"):  # since 2.15
             self._client.close()
 
-    def schema(self, key: int | UUID, *, serialized: bool = False) -> SchemaText:
-        """The schema with this id or GUID; `serialized` asks for a Protobuf file as a descriptor instead of its text.
-        Raises UnknownSchema, NotAsked, TooLargeSchema and RegistryError.
+    def schema(self, key: int | UUID, *, subject: str | None = None, serialized: bool = False) -> SchemaText:
+        """The schema with this id, in the context of `subject`, or with this GUID; `serialized` asks for a Protobuf
+        file as a descriptor instead of its text. Raises UnknownSchema, NotAsked, TooLargeSchema and RegistryError.
         """
-        known = self._known.get(key)
+        place = (_context(subject), key, serialized)
+        known = self._known.get(place)
         if isinstance(known, TooLargeSchema):
             raise known
         if known is not None:
             return known
         since = time.monotonic() - _UNKNOWN_AGAIN
-        if self._unknown.get(key, since) > since or (isinstance(key, int) and key > _LARGEST_ID):
+        if self._unknown.get(place, since) > since or (isinstance(key, int) and key > _LARGEST_ID):
             raise UnknownSchema(f"schema {key}")
         if len(self._unknown) >= _MOST_UNKNOWN:
             self._unknown = {each: asked for each, asked in self._unknown.items() if asked > since}
             if len(self._unknown) >= _MOST_UNKNOWN:
                 raise NotAsked(f"schema {key}")
-        form = "serialized" if serialized else None
-
-        def ask() -> SchemaText:
-            if isinstance(key, UUID):
-                return self._text(self._client.get_schema_by_guid(str(key), fmt=form))
-            return self._text(self._client.get_schema(key, fmt=form))
-
         try:
-            # A registry that has no GUIDs answers that there is no such path, so it does not have this one.
-            known = self._ask(f"schema {key}", ask, any_404=isinstance(key, UUID))
+            known = (
+                self._by_guid(key, subject, serialized)
+                if isinstance(key, UUID)
+                else self._by_id(key, subject, serialized)
+            )
         except UnknownSchema:
-            self._unknown[key] = since + _UNKNOWN_AGAIN
+            self._unknown[place] = since + _UNKNOWN_AGAIN
             raise
         except TooLargeSchema as error:
-            self._known[key] = error
+            self._known[place] = error
             raise
-        self._known[key] = known
+        self._known[place] = known
         return known
 
-    def latest(self, subject: str) -> SchemaText:
-        """The latest schema of `subject`. Raises UnknownSchema, TooLargeSchema and RegistryError."""
+    def _by_id(self, key: int, subject: str | None, serialized: bool) -> SchemaText:
+        def ask(within: str | None) -> SchemaText:
+            read = self._fetched(lambda client: client.get_schema(key, within, fmt=_form(serialized)))
+            return self._text(read, subject, serialized)
 
+        if subject:  # so that the registry looks in its context, and asks for rights on nothing else
+            with suppress(UnknownSchema):
+                return self._ask(f"schema {key}", lambda: ask(subject))
+        # Some registries have an id only under its own subjects: in the same context it is the same schema.
+        return self._ask(f"schema {key}", lambda: ask(_context(subject) or None))
+
+    def _by_guid(self, key: UUID, subject: str | None, serialized: bool) -> SchemaText:
         def ask() -> SchemaText:
-            found = self._client.get_latest_version(subject)
-            if found.schema.schema_type == "PROTOBUF":
-                found = self._client.get_latest_version(subject, fmt="serialized")
-            return self._text(found.schema)
+            read = self._fetched(lambda client: client.get_schema_by_guid(str(key), fmt=_form(serialized)))
+            return self._text(read, subject, serialized)
+
+        # A registry that has no GUIDs answers that there is no such path, so it does not have this one.
+        return self._ask(f"schema {key}", ask, any_404=True)
+
+    def latest(self, subject: str) -> SubjectVersion:
+        """The latest version of `subject`. Raises UnknownSchema, TooLargeSchema and RegistryError."""
+
+        def ask() -> SubjectVersion:
+            version = self._fetched(lambda client: client.get_latest_version(subject))
+            serialized = version.schema.schema_type == "PROTOBUF"
+            if serialized:
+                version = self._fetched(lambda client: client.get_latest_version(subject, fmt=_form(serialized)))
+            where = version.subject or subject
+            return SubjectVersion(where, cast(int, version.schema_id), self._text(version.schema, where, serialized))
 
         return self._ask(f"subject {subject!r}", ask)
 
-    def registered(self, subject: str, text: SchemaText, *, register: bool) -> int:
-        """The id of a schema under `subject`, which is registered if `register`. Raises like `latest`."""
+    def registered(self, subject: str, text: SchemaText, *, register: bool) -> SubjectVersion:
+        """A schema as it is under `subject`, where it is registered if `register`. Raises like `latest`."""
         schema = Schema(text.text, text.kind)
 
         def ask() -> int:
             if register:
-                return self._client.register_schema(subject, schema)
-            return cast(int, self._client.lookup_schema(subject, schema).schema_id)
+                return self._fetched(lambda client: client.register_schema(subject, schema))
+            return cast(int, self._fetched(lambda client: client.lookup_schema(subject, schema)).schema_id)
 
-        return self._ask(f"subject {subject!r}", ask)
+        schema_id = self._ask(f"subject {subject!r}", ask)
+        # The client answers with what it was given, without the rules.
+        return SubjectVersion(
+            subject, schema_id, self.schema(schema_id, subject=subject, serialized=text.kind == "PROTOBUF")
+        )
 
-    def _text(self, schema: Schema) -> SchemaText:
+    def _fetched(self, fetch: Callable[[SchemaRegistryClient], _T]) -> _T:
+        """What the registry answers now. The client would repeat what it has read before, in whatever form that was."""
+        with self._lock:
+            self._client.clear_caches()  # type: ignore[no-untyped-call]
+            return fetch(self._client)
+
+    def _text(self, schema: Schema, subject: str | None, serialized: bool) -> SchemaText:
         kind, text = cast(SchemaType, schema.schema_type or "AVRO"), schema.schema_str or ""
         references: dict[str, str] = {}
-        self._collect(schema.references or [], references, set(), LARGEST_TEXT - len(text))
-        return SchemaText(kind, text, tuple(references.items()))
+        room = LARGEST_TEXT - len(text)
+        self._collect(schema.references or [], subject, serialized, into=references, begun=set(), room=room)
+        return SchemaText(kind, text, tuple(references.items()), rules_of(schema.rule_set))
 
-    def _collect(self, references: list[SchemaReference], into: dict[str, str], begun: set[str], room: int) -> int:
-        """Put the texts of `references` into `into`, each after those that it refers to; returns the room that is left,
-        of `room` characters. Those that were `begun` are not read again, so that they may go round in a circle.
+    def _collect(
+        self,
+        references: list[SchemaReference],
+        subject: str | None,
+        serialized: bool,
+        *,
+        into: dict[str, str],
+        begun: set[str],
+        room: int,
+    ) -> int:
+        """Put the texts of what a schema of `subject` refers to into `into`, each after those that it refers to;
+        returns the room that is left, of `room` characters. Those that were `begun` are not read again, so that they
+        may go round in a circle.
         """
         if room < 0:
             raise TooLargeSchema(f"it has more than {LARGEST_TEXT:,} characters with what it refers to")
@@ -190,11 +246,22 @@ class Session:
             begun.add(str(each.name))
             if len(begun) > MOST_REFERENCES:
                 raise TooLargeSchema(f"it refers to more than {MOST_REFERENCES} others")
-            found = self._client.get_version(str(each.subject), cast(int, each.version))
-            text = found.schema.schema_str or ""
-            room = self._collect(found.schema.references or [], into, begun, room - len(text))
+            text, more, place = self._referred(each, subject, serialized)
+            room = self._collect(more, place, serialized, into=into, begun=begun, room=room - len(text))
             into[str(each.name)] = text
         return room
+
+    def _referred(
+        self, reference: SchemaReference, subject: str | None, serialized: bool
+    ) -> tuple[str, list[SchemaReference], str]:
+        """The text behind a reference of a schema of `subject`, its own references, and its subject: a name without a
+        context is in the context of the schema. It is there also if its version was deleted since.
+        """
+        name, version = str(reference.subject), cast(int, reference.version)
+        place = name if _context(name) else _context(subject) + name
+        form = _form(serialized)
+        read = self._fetched(lambda client: client.get_version(place, version, deleted=True, fmt=form)).schema
+        return read.schema_str or "", read.references or [], place
 
     def _ask(self, what: str, ask: Callable[[], _T], *, any_404: bool = False) -> _T:
         """Ask the registry. What is missing in it is UnknownSchema; everything else is not the record's fault."""
@@ -212,3 +279,14 @@ class Session:
             f"the schema registry at {self._hosts} did not answer for {what} ({reason})",
             action="Check that it is up, that its URL is right and that the credentials may read it.",
         )
+
+
+def _context(subject: str | None) -> str:
+    """The context that a subject names, with its colons; "" for the registry's default one."""
+    context = _CONTEXT.match(subject or "")
+    return context[0] if context else ""
+
+
+def _form(serialized: bool) -> str | None:
+    """What to ask for: Protobuf files are .proto text otherwise, or whatever they were registered as."""
+    return "serialized" if serialized else None

@@ -28,6 +28,7 @@ def from_confluent(
     message: str = "",
     headers: Column | str | None = None,
     mode: ParseMode = "fail",
+    ignore_rules: bool = False,
 ) -> Column:
     """Decode values that a serializer of a schema registry wrote (Confluent's wire format).
 
@@ -37,14 +38,17 @@ def from_confluent(
     The reader's schema is `schema`, a text of type `schema_type` ("AVRO", "PROTOBUF", "JSON"), or the latest one of
     `subject`. `topic` stands for the subject `<topic>-value`, or `<topic>-key` if `key`. `message` is the full name of
     a Protobuf message, if it is not the file's first one. `headers` is the column of headers: with it, schema ids in
-    headers are found, too.
+    headers are found, too. Ids are those of the subject's context.
+
+    Rules of a schema (data contracts) are not run: a schema that has some for readers is refused, and records whose own
+    schema has some are not decoded. With `ignore_rules`, values are read as they are: what was encrypted stays so.
 
     With mode "fail", a record that cannot be decoded raises UndecodableRecord. With "permissive", the column is a
     struct of `value` and `error` (cause, message, schema_id), one of which is null; both are for a value that is null.
     A registry that does not answer always raises RegistryError.
 
-    Raises ConfigurationError for options that contradict each other, an unknown subject and a schema that Spark has no
-    type for; RegistryError; ImportError before Spark 4.1.
+    Raises ConfigurationError for options that contradict each other, an unknown subject, rules, and a schema that Spark
+    has no type for; RegistryError; ImportError before Spark 4.1.
     """
     decoder = confluent_decoder(
         registry,
@@ -55,6 +59,7 @@ def from_confluent(
         schema_type=schema_type,
         message=message,
         mode=mode,
+        ignore_rules=ignore_rules,
     )
 
     def from_registry(values: pa.Array, *more: pa.Array) -> pa.Array:
@@ -76,6 +81,7 @@ def to_confluent(
     message: str = "",
     strategy: Strategy = "topic",
     register: bool = False,
+    ignore_rules: bool = False,
 ) -> Column:
     """Encode values as a serializer of a schema registry does (Confluent's wire format, magic byte 0); null stays null.
 
@@ -85,10 +91,13 @@ def to_confluent(
     The subject is `subject`, or follows from `topic` and, with the strategies "record" and "topic-record", from the
     name of the record in `schema`: `<topic>-value`, `<record>`, `<topic>-<record>`.
 
+    Rules of a schema are not run: one that has some for writers is refused. With `ignore_rules`, values are written as
+    they are: nothing is encrypted.
+
     A struct's fields are matched by name. A field that the struct lacks is written with its default. A field that the
     schema lacks raises InvalidSchema, and a value that does not fit InvalidRow, when the query runs.
 
-    Raises ConfigurationError for options that contradict each other and for an unknown subject or schema;
+    Raises ConfigurationError for options that contradict each other, an unknown subject or schema, and rules;
     RegistryError; ImportError before Spark 4.1.
     """
     encoder = confluent_encoder(
@@ -101,6 +110,7 @@ def to_confluent(
         message=message,
         strategy=strategy,
         register=register,
+        ignore_rules=ignore_rules,
     )
 
     def to_registry(values: pa.Array) -> pa.Array:

@@ -22,9 +22,10 @@ from spark_kafka_eos.kafka.wire.columns import Int64s
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import NotAsked, Registry, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
-from spark_kafka_eos.registry.framing import Group, SchemaKey, framed
+from spark_kafka_eos.registry.framing import Group, SchemaKey, framed, with_indexes
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, rows_of
+from spark_kafka_eos.registry.rules import READING, rule_names
 
 _SAID = {
     Cause.UNDECODABLE: "the bytes do not fit schema {schema}: at byte {at} of {size}",
@@ -47,15 +48,27 @@ class Decoded(NamedTuple):
     faults: dict[int, DecodeFault]  # by row
 
 
-def decode(values: pa.BinaryArray, ids: pa.BinaryArray | None, registry: Registry, target: QuerySchema) -> Decoded:
-    """Decode `values`; `ids` has the header with the schema id, where there is one. Raises RegistryError."""
+def decode(
+    values: pa.BinaryArray,
+    ids: pa.BinaryArray | None,
+    registry: Registry,
+    target: QuerySchema,
+    *,
+    subject: str | None = None,
+    ignore_rules: bool = False,
+) -> Decoded:
+    """Decode `values`; `ids` has the header with the schema id, where there is one. Ids are of the context of
+    `subject`. Raises RegistryError.
+    """
     kind = format_of(target).arrow
+    if ids is not None and target.schema.kind == "PROTOBUF":
+        values, ids = with_indexes(values, ids)
     groups, unframed = framed(values, ids)
     faults = {row: DecodeFault(Cause.NOT_FRAMED, message, None) for row, message in unframed.items()}
     parts: list[pa.Array] = []
     places, done = np.full(len(values), -1, np.int64), 0
     for group in groups:
-        read = _reader(registry, target, group.schema)
+        read = _reader(registry, target, group.schema, subject, ignore_rules)
         if isinstance(read, DecodeFault):
             faults.update((int(row), read) for row in group.rows)
             continue
@@ -110,15 +123,18 @@ def _pass(values: pa.BinaryArray, group: Group, read: ReadColumn) -> tuple[pa.Ar
 _MOST_READERS = 1_000
 
 # Compiled readers of this process. A schema that the registry does not know is not kept: it may arrive.
-_readers: dict[tuple[Registry, QuerySchema, SchemaKey], ReadColumn | DecodeFault] = {}
+_readers: dict[tuple[Registry, QuerySchema, SchemaKey, str | None, bool], ReadColumn | DecodeFault] = {}
 
 
-def _reader(registry: Registry, target: QuerySchema, schema: SchemaKey) -> ReadColumn | DecodeFault:
-    known = _readers.get((registry, target, schema))
+def _reader(
+    registry: Registry, target: QuerySchema, schema: SchemaKey, subject: str | None, ignore_rules: bool
+) -> ReadColumn | DecodeFault:
+    place = (registry, target, schema, subject, ignore_rules)
+    known = _readers.get(place)
     if known is not None:
         return known
     try:
-        written = registry.session.schema(schema, serialized=target.schema.kind == "PROTOBUF")
+        written = registry.session.schema(schema, subject=subject, serialized=target.schema.kind == "PROTOBUF")
     except NotAsked:
         said = f"the registry at {registry.hosts} was not asked for schema {schema}: it lacks too many others"
         return DecodeFault(Cause.UNKNOWN_SCHEMA, said, schema)
@@ -127,9 +143,13 @@ def _reader(registry: Registry, target: QuerySchema, schema: SchemaKey) -> ReadC
     except TooLargeSchema as error:
         return _unreadable(schema, str(error))
     made: ReadColumn | DecodeFault
+    rules = "" if ignore_rules else rule_names(written.rules, READING)
     if written.kind != target.schema.kind:
         said = f"schema {schema} is of type {written.kind}, and the query reads {target.schema.kind}"
         made = DecodeFault(Cause.WRONG_SCHEMA, said, schema)
+    elif rules:
+        said = f"schema {schema} has rules for readers, which are not run: {rules}. See ignore_rules"
+        made = DecodeFault(Cause.INCOMPATIBLE, said, schema)
     else:
         try:
             made = format_of(target).reader(written)
@@ -139,7 +159,7 @@ def _reader(registry: Registry, target: QuerySchema, schema: SchemaKey) -> ReadC
             made = _unreadable(schema, type(error).__name__)
     if len(_readers) == _MOST_READERS:
         _readers.clear()
-    _readers[registry, target, schema] = made
+    _readers[place] = made
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -51,3 +52,20 @@ def format_of(target: QuerySchema) -> Format:
     from spark_kafka_eos.registry.avro import AvroFormat
 
     return AvroFormat(target.schema)
+
+
+def same(one: SchemaText, other: SchemaText) -> bool:
+    """Whether the texts certainly say the same: in JSON in another order, in Protobuf in another form of a file. What
+    they refer to is not compared.
+    """
+    if one.kind != other.kind:
+        return False
+    if one.kind == "PROTOBUF":
+        from spark_kafka_eos.registry.protobuf import same_file
+
+        return same_file(one, other)
+    try:
+        texts = {json.dumps(json.loads(text), sort_keys=True) for text in (one.text, other.text)}
+    except (ValueError, RecursionError):
+        return one.text == other.text
+    return len(texts) == 1

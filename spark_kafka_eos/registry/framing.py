@@ -5,11 +5,13 @@
     header __value_schema_id or __key_schema_id    newer clients, on request: 0 and id, or 1 and GUID; the value is the
                                                    body alone
 
-In Protobuf, the indexes of the message in its file follow the id or GUID. AWS Glue's serializers write 3, a byte for
-the compression and a UUID, which only Glue's own registry knows.
+In Protobuf, the indexes of the message in its file follow the id or GUID, also in the header. AWS Glue's serializers
+write 3, a byte for the compression and a UUID, which only Glue's own registry knows.
 
-Source: Confluent Schema Registry, "Wire format"; the code of confluent-kafka's `SchemaId`; AWS Glue Schema Registry's
-`AWSSchemaRegistryConstants`.
+Of several headers with an id the last one counts, as for Java's and .NET's clients: who adds one adds it at the end.
+
+Source: Confluent Schema Registry, "Wire format"; confluent-kafka's `SchemaId` and Java's `DualSchemaIdDeserializer`;
+AWS Glue Schema Registry's `AWSSchemaRegistryConstants`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ _GLUE, _GLUE_BYTES = 3, 18
 
 NOT_FRAMED: Final = "the value does not start with a schema id (magic byte 0 or 1)"
 GLUE: Final = "the value was written by a serializer of AWS Glue's schema registry (magic byte 3), which is another one"
+
+
+IN_HEADER: Final = "the header for the schema id has none (magic byte 0 or 1)"
 
 
 class Group(NamedTuple):
@@ -61,17 +66,30 @@ def framed(values: pa.BinaryArray, ids: pa.BinaryArray | None = None) -> Framed:
 
 
 def header_ids(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """The value of each row's first header `name`; null where there is none. Headers are as Spark's Kafka source has
+    """The value of each row's last header `name`; null where there is none. Headers are as Spark's Kafka source has
     them: a list of structs of key and value.
     """
     entries = headers.flatten()
     found = np.flatnonzero(pc.equal(entries.field(0), name).fill_null(fill_value=False).to_numpy(zero_copy_only=False))
     count = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    rows = np.repeat(np.arange(len(headers)), count)[found]
-    rows, first = np.unique(rows, return_index=True)
     places = np.full(len(headers), -1, np.int64)
-    places[rows] = found[first]
+    places[np.repeat(np.arange(len(headers)), count)[found]] = found  # of a row's, the last one stays
     return entries.field(1).take(pa.array(places, mask=places < 0))
+
+
+def with_indexes(values: pa.BinaryArray, ids: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Protobuf's `values` with the indexes of their headers before the bodies, and the headers without them. A header
+    without indexes becomes one that is damaged.
+    """
+    distinct = ids.dictionary_encode()
+    parts = [_without_indexes(header) for header in distinct.dictionary.to_pylist()]
+    short, indexes = (pa.array([part[at] for part in parts], pa.binary()).take(distinct.indices) for at in (0, 1))
+    return pc.binary_join_element_wise(indexes.fill_null(b""), values, b""), short
+
+
+def _without_indexes(header: bytes) -> tuple[bytes, bytes]:
+    size = _GUID_BYTES if header[:1] == b"\1" else _ID_BYTES
+    return (header[:size], header[size:]) if len(header) > size else (b"", b"")
 
 
 def _prefixed(column: pa.BinaryArray, rows: NDArray[np.int64], *, in_header: bool) -> Framed:
@@ -97,7 +115,8 @@ def _prefixed(column: pa.BinaryArray, rows: NDArray[np.int64], *, in_header: boo
     other = ~(by_id | by_guid)
     glue = other & (magic == _GLUE) & (size >= _GLUE_BYTES)
     unframed = {
-        int(row): GLUE if is_glue else NOT_FRAMED for row, is_glue in zip(rows[other], glue[other], strict=True)
+        int(row): IN_HEADER if in_header else GLUE if is_glue else NOT_FRAMED
+        for row, is_glue in zip(rows[other], glue[other], strict=True)
     }
     return Framed(groups, unframed)
 

@@ -135,12 +135,38 @@ class ProtobufFormat:
         return start + cast(bytes, message.SerializeToString(deterministic=True))
 
 
+def same_file(one: SchemaText, other: SchemaText) -> bool:
+    """Whether two descriptors declare the same, whatever they leave to be inferred. Both are read with the files that
+    `other` refers to.
+    """
+    try:
+        return _declared(SchemaText(one.kind, one.text, other.references)) == _declared(other)
+    except UnsupportedSchema:
+        return False
+
+
+def _declared(text: SchemaText) -> bytes:
+    """What a file declares of bytes: with the full names of types, and neither its own name nor those for JSON."""
+    made = descriptor_pb2.FileDescriptorProto()
+    _files(text).file.CopyToProto(made)
+    made.name = ""
+    made.ClearField("source_code_info")
+    messages = list(made.message_type)
+    while messages:
+        message = messages.pop()
+        messages += message.nested_type
+        for field in message.field:
+            field.ClearField("json_name")
+    return cast(bytes, made.SerializeToString(deterministic=True))
+
+
 class _Files:
     """A file and what it imports."""
 
     def __init__(self, pool: DescriptorPool, name: str) -> None:
         self.pool = pool
-        self._roots = list(pool.FindFileByName(name).message_types_by_name.values())
+        self.file = pool.FindFileByName(name)
+        self._roots = list(self.file.message_types_by_name.values())
 
     @property
     def messages(self) -> Iterator[Descriptor]:

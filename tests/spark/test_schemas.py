@@ -126,7 +126,7 @@ def test_a_schema_is_registered_under_the_subject_of_its_strategy(spark, server,
     with pytest.raises(ConfigurationError, match="does not have this schema"):
         to_confluent("value", registry, schema=EVERY_KIND, **arguments)
     to_confluent("value", registry, schema=EVERY_KIND, register=True, **arguments)
-    assert server.requests[-1] == f"POST /subjects/{subject}/versions"
+    assert f"POST /subjects/{subject}/versions" in server.requests
 
 
 def test_the_arrow_type_is_what_spark_says(spark, registry, serialize):

@@ -47,7 +47,7 @@ def test_options_that_are_mappings_and_functions_are_handed_to_the_client(server
             },
         }  # fmt: skip
         registry = Registry.of(options)
-        assert registry.session.latest("t-value").text == '"string"'
+        assert registry.session.latest("t-value").schema.text == '"string"'
         assert registry.session is registry.session
     assert len(_sessions) <= 16
 
@@ -68,7 +68,7 @@ def test_a_registry_whose_certificate_is_not_trusted_gets_no_credentials(tmp_pat
         with pytest.raises(RegistryError, match="did not answer"):
             Registry.of(trusting | {"url": of_another_name}).session.latest("t-value")
         assert "secret" not in str(raised.value) and server.requests == []
-        assert Registry.of(trusting).session.latest("t-value").text == '"string"'
+        assert Registry.of(trusting).session.latest("t-value").schema.text == '"string"'
 
 
 def test_a_registry_shows_its_hosts_and_nothing_else():

@@ -106,7 +106,7 @@ def test_records_of_several_schemas_are_read_with_the_readers(server):
     first = b"\0" + server.register("t-value", old).to_bytes(4, "big") + b"\x02\x04hi"
     second = b"\0" + server.register("t-value", new).to_bytes(4, "big") + b"\x04" + bytes(8)
     values = pa.array([first, second, first])
-    found = decode(values, None, registry, QuerySchema(registry.session.latest("t-value")))
+    found = decode(values, None, registry, QuerySchema(registry.session.latest("t-value").schema))
     assert found.values.to_pylist() == [{"a": 1, "b": 7.5}, {"a": 2, "b": 0.0}, {"a": 1, "b": 7.5}]
 
 
@@ -116,7 +116,7 @@ def test_schema_ids_are_found_in_headers_before_the_value_and_as_guids(server, c
     body = written[3][5:]
     headers = pa.array(
         [
-            [("other", b"x"), (VALUE_HEADER, by_guid), (VALUE_HEADER, b"second")],
+            [(VALUE_HEADER, b"stale"), ("other", b"x"), (VALUE_HEADER, by_guid)],
             [(VALUE_HEADER, written[3][:5])],
             None,
             [],
@@ -151,7 +151,7 @@ def test_named_types_of_other_subjects_are_found(server, client):
     schema_id = client.register_schema("t-value", using)
     registry = Registry.of(server.url)
     values = pa.array([b"\0" + schema_id.to_bytes(4, "big") + b"\x0a"])
-    found = decode(values, None, registry, QuerySchema(registry.session.latest("t-value")))
+    found = decode(values, None, registry, QuerySchema(registry.session.latest("t-value").schema))
     assert found.values.to_pylist() == [{"price": {"cents": 5}}]
 
 

@@ -10,12 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaReference, header_schema_id_serializer
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2
 
-from spark_kafka_eos import confluent_decoder, confluent_encoder
+from spark_kafka_eos import confluent_decoder
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
 from spark_kafka_eos.registry.arrow import ConfluentEncoder
@@ -124,20 +121,6 @@ def test_a_record_whose_writer_has_a_decimal_of_more_than_38_digits_is_incompati
     assert read(server, written, wanted, b"\x02\x02\x01") is Cause.INCOMPATIBLE
 
 
-@pytest.mark.parametrize(
-    "message", [test_protobuf.FULL, test_protobuf.Order(), test_protobuf.Line(sku="x")], ids=["full", "empty", "inner"]
-)
-def test_protobuf_with_its_schema_id_in_a_header_is_a_fault(server, client, message):
-    headers: list[Any] = []
-    context = SerializationContext("orders", MessageField.VALUE, headers)
-    value = ProtobufSerializer(type(message), client, {"schema.id.serializer": header_schema_id_serializer})(
-        message, context
-    )
-    ((_, schema_id),) = headers
-    found = decode(pa.array([value]), pa.array([schema_id]), Registry.of(server.url), test_protobuf.TARGET)
-    assert found.faults[0].cause in (Cause.UNDECODABLE, Cause.WRONG_SCHEMA)
-
-
 def test_an_unknown_number_of_a_closed_enum_is_null():
     made = descriptor_pb2.FileDescriptorProto(name="e.proto", syntax="proto2", package="e")
     message = made.message_type.add(name="A")
@@ -148,7 +131,7 @@ def test_an_unknown_number_of_a_closed_enum_is_null():
     assert format_of(target).reader(target.schema)(rows).to_pylist() == [{"state": None}, {"state": "NEW"}]
 
 
-def test_a_protobuf_schema_that_was_registered_as_text_is_refused_by_topic_and_can_be_given(server):
+def test_a_protobuf_schema_of_a_registry_that_has_it_as_text_only_is_refused_by_topic_and_can_be_given(server):
     server.register("text-value", 'syntax = "proto3"; message A { int64 a = 1; }', "PROTOBUF")
     with pytest.raises(ConfigurationError, match="in base64"):
         confluent_decoder(server.url, topic="text")
@@ -209,23 +192,3 @@ def test_a_required_field_of_json_that_is_null_is_left_out_and_does_not_fit():
     ]
     with pytest.raises(InvalidRow, match="required"):
         ConfluentEncoder(target, 1)(pa.array([{"a": None, "b": 1}], format_of(target).arrow))
-
-
-def test_a_schema_with_references_is_read_and_not_found_to_write_with(server, client):
-    client.register_schema("money-value", Schema(json.dumps(record(cents="int") | {"name": "n.Money"}), "AVRO"))
-    priced = json.dumps(record(price="n.Money") | {"name": "n.Priced"})
-    client.register_schema("priced-value", Schema(priced, "AVRO", [SchemaReference("n.Money", "money-value", 1)]))
-    assert confluent_decoder(server.url, topic="priced").type == pa.struct(
-        [("price", pa.struct([("cents", pa.int32())]))]
-    )
-    with pytest.raises(ConfigurationError, match="does not have this schema under the subject 'priced-value'"):
-        confluent_encoder(server.url, topic="priced")
-
-
-def test_the_latest_schema_of_a_subject_is_asked_for_once_by_a_process(server):
-    server.register("growing-value", '"int"')
-    assert confluent_decoder(server.url, topic="growing").type == pa.int32()
-    server.register("growing-value", '"long"')
-    server.requests.clear()
-    assert confluent_decoder(server.url, topic="growing").type == pa.int32()
-    assert server.requests == []

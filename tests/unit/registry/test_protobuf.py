@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import header_schema_id_serializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, json_format
@@ -123,6 +124,33 @@ def test_confluents_records_are_read_and_what_does_not_fit_is_a_fault(server, cl
         4: Cause.UNDECODABLE,
         5: Cause.UNDECODABLE,
     }
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [(FULL, ROW), (Order(), EMPTY), (Line(sku="x"), Cause.WRONG_SCHEMA)],
+    ids=["full", "empty", "inner"],
+)
+def test_the_guid_and_the_indexes_that_confluents_serializer_puts_into_a_header_are_read(
+    server, client, message, expected
+):
+    headers: list = []
+    conf = {"schema.id.serializer": header_schema_id_serializer}
+    context = SerializationContext("orders", MessageField.VALUE, headers)
+    body = ProtobufSerializer(type(message), client, conf)(message, context)
+    ((_, header),) = headers
+    (framed,) = written(client, message)
+    ids = pa.array([header, header[:17], None, header[:9], header, header], pa.binary())
+    values = pa.array([body, body, framed, body, None, body + b"\xff"], pa.binary())
+    found = decode(values, ids, Registry.of(server.url), TARGET)
+    faults = {row: fault.cause for row, fault in found.faults.items()}
+    damaged = {1: Cause.NOT_FRAMED, 3: Cause.NOT_FRAMED}
+    if isinstance(expected, Cause):
+        assert faults == damaged | {0: expected, 2: expected, 5: expected}
+        return
+    assert faults == damaged | {5: Cause.UNDECODABLE}
+    assert found.values.to_pylist() == [expected, None, expected, None, None, None]
+    assert "header" in found.faults[1].message
 
 
 def test_what_is_written_is_what_confluents_serializer_writes(server, client):
