@@ -9,6 +9,7 @@
 | google.protobuf.Timestamp, Duration | timestamp[us, UTC], duration[us] |
 | google.protobuf.Int64Value and other wrappers | the wrapped type |
 | google.protobuf.Struct, Value, ListValue | string: the text in JSON |
+| a field of a message without fields, as google.protobuf.Empty | bool: true if it is set |
 
 A field that knows whether it is set (`optional`, in a oneof, a message) is null if it is not. Other fields have their
 default. A record is read with the query's schema by the fields' numbers, as Protobuf means it.
@@ -20,25 +21,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import importlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf import (
-    any_pb2,
-    descriptor_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    json_format,
-    struct_pb2,
-    timestamp_pb2,
-    wrappers_pb2,
-)
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf import descriptor_pb2, json_format, wrappers_pb2
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
@@ -51,11 +44,23 @@ from spark_kafka_eos.registry.client import SchemaText
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
 
-_KNOWN_FILES = {
-    module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
-    for module in (
-        any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2,
+# Files that a registry has without a reference, and the modules that have them, too.
+_BUILT_IN = {
+    f"{folder}/{name}.proto": f"{package}.{name}_pb2"
+    for folder, package, names in (
+        ("google/protobuf", "google.protobuf", (
+            "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp",
+            "type", "wrappers",
+        )),
+        ("google/type", "google.type", (
+            "calendar_period", "color", "date", "datetime", "dayofweek", "expr", "fraction", "latlng", "money", "month",
+            "postal_address", "quaternion", "timeofday",
+        )),
+        ("confluent", "confluent_kafka.schema_registry.confluent", ("meta",)),
+        ("confluent/type", "confluent_kafka.schema_registry.confluent.type", ("decimal", "variant")),
+        ("confluent/types", "confluent_kafka.schema_registry.confluent.types", ("decimal",)),
     )
+    for name in names
 }  # fmt: skip
 _TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 _WRAPPERS = {each.full_name for each in wrappers_pb2.DESCRIPTOR.message_types_by_name.values()}
@@ -69,14 +74,16 @@ _SCALARS = {
     _F.TYPE_FLOAT: pa.float32(), _F.TYPE_DOUBLE: pa.float64(), _F.TYPE_BOOL: pa.bool_(),
     _F.TYPE_STRING: pa.string(), _F.TYPE_BYTES: pa.binary(), _F.TYPE_ENUM: pa.string(),
 }  # fmt: skip
-# Types whose bytes can be read as each other's.
-_ALIKE = (
-    {_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64, _F.TYPE_BOOL, _F.TYPE_ENUM},
-    {_F.TYPE_SINT32, _F.TYPE_SINT64},
-    {_F.TYPE_FIXED32, _F.TYPE_SFIXED32},
-    {_F.TYPE_FIXED64, _F.TYPE_SFIXED64},
-    {_F.TYPE_STRING, _F.TYPE_BYTES},
-)
+# As which other types each value of a writer's type is read as it is. Protobuf itself cuts off bits of others.
+_EXACT = {
+    _F.TYPE_INT32: {_F.TYPE_INT64, _F.TYPE_ENUM},
+    _F.TYPE_UINT32: {_F.TYPE_UINT64, _F.TYPE_INT64},
+    _F.TYPE_SINT32: {_F.TYPE_SINT64},
+    _F.TYPE_BOOL: {_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64, _F.TYPE_ENUM},
+    _F.TYPE_ENUM: {_F.TYPE_INT32, _F.TYPE_INT64},
+    _F.TYPE_STRING: {_F.TYPE_BYTES},
+    _F.TYPE_BYTES: {_F.TYPE_STRING},
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_INDEXES = 64  # of a message in its file: how deep it is nested
 
@@ -109,9 +116,8 @@ class ProtobufFormat:
             rows.at = np.maximum(rows.at, rows.end)
             return _columns(self._message, messages, rows)
 
-        for each in files.messages:
-            if each.full_name == self.name:
-                _check_fields(each, self._message, set())
+        with suppress(KeyError):  # of a file that lacks the message, every record is one of another message
+            _check_fields(files.pool.FindMessageTypeByName(self.name), self._message, set())
         return read
 
     def _check_message(self, rows: Rows, files: _Files) -> None:
@@ -217,10 +223,23 @@ def _add(name: str, protos: dict[str, Any], pool: DescriptorPool, added: set[str
             pool.Add(protos[name])
         except TypeError as error:
             raise UnsupportedSchema(f"the Protobuf file {name} cannot be used") from error
-    elif name in _KNOWN_FILES:
-        pool.AddSerializedFile(_KNOWN_FILES[name])
     else:
+        built_in = _built_in(name)
+        for needed in built_in.dependencies:
+            _add(needed.name, protos, pool, added)
+        pool.AddSerializedFile(built_in.serialized_pb)
+
+
+def _built_in(name: str) -> FileDescriptor:
+    if name not in _BUILT_IN:
         raise UnsupportedSchema(f"the Protobuf file imports {name}, which the registry's schema does not refer to")
+    try:
+        return cast(FileDescriptor, importlib.import_module(_BUILT_IN[name]).DESCRIPTOR)
+    except Exception as error:  # of generated code, which checks releases, and the names in this process
+        raise UnsupportedSchema(
+            f"the Protobuf file imports {name}, and the module {_BUILT_IN[name]} cannot be imported: "
+            f"{type(error).__name__}"
+        ) from error
 
 
 def _indexes(message: Descriptor) -> bytes:
@@ -256,19 +275,18 @@ def _paths(rows: Rows) -> list[tuple[tuple[int, ...], Any]]:
     return [(path, np.array(which)) for path, which in found.items()]
 
 
-def _check_fields(written: Descriptor, wanted: Descriptor, seen: set[str]) -> None:
-    """Raises Incompatible if a field's number has another kind of bytes in the writer's schema: Protobuf would take it
-    for a field that it does not know, and leave the reader's at its default.
+def _check_fields(written: Descriptor, wanted: Descriptor, seen: set[tuple[str, str]]) -> None:
+    """Raises Incompatible if a field's number has another type in the writer's schema, whose values it cannot hold:
+    Protobuf would cut them, or take the field for one that it does not know and leave the reader's at its default.
     """
-    if wanted.full_name in seen:
+    if (written.full_name, wanted.full_name) in seen:
         return
-    seen.add(wanted.full_name)
+    seen.add((written.full_name, wanted.full_name))
     for field in wanted.fields:
         other = written.fields_by_number.get(field.number)
         if other is None:
             continue
-        alike = field.type == other.type or any({field.type, other.type} <= kinds for kinds in _ALIKE)
-        if not alike:
+        if field.type != other.type and field.type not in _EXACT.get(other.type, ()):
             raise Incompatible(f"field {field.full_name} (number {field.number}) has another type in the writer's")
         if field.message_type is not None:
             _check_fields(other.message_type, field.message_type, seen)
@@ -314,7 +332,9 @@ def _single(field: FieldDescriptor, above: Nesting) -> pa.DataType:
         return pa.duration("us")
     if name in _WRAPPERS:
         return _SCALARS[field.message_type.fields_by_name["value"].type]
-    return pa.string() if name in _JSON else _struct(field.message_type, above)
+    if name in _JSON:
+        return pa.string()
+    return _struct(field.message_type, above) if field.message_type.fields else pa.bool_()
 
 
 # Reading.
@@ -353,7 +373,7 @@ def _array(values: list[Any], kind: pa.DataType, rows: Rows | None) -> pa.Array:
 
 def _is_struct(field: FieldDescriptor) -> bool:
     """Whether a single value of the field is a struct in Spark."""
-    if field.message_type is None:
+    if field.message_type is None or not field.message_type.fields:
         return False
     name = field.message_type.full_name
     return name not in {_TIMESTAMP, _DURATION} and name not in _WRAPPERS and name not in _JSON
@@ -390,6 +410,8 @@ def _python(field: FieldDescriptor) -> Callable[[Any], Any]:
         return lambda value: value.value
     if name in _JSON:
         return lambda value: json_format.MessageToJson(value, indent=None)
+    if not field.message_type.fields:
+        return lambda _: True
     takers = [(each.name, _taker(each), _is_struct(each) and not _repeated(each)) for each in field.message_type.fields]
     nested = {each.name: _python(each) for each in field.message_type.fields if _is_struct(each)}
 
@@ -444,7 +466,7 @@ def _set(message: Any, field: FieldDescriptor, value: Any, path: str) -> None:
                 _set_message(target.add(), each, path)
     elif field.message_type is None:
         setattr(message, field.name, _scalar(field, value))
-    else:
+    elif field.message_type.fields or value is not False:
         target.SetInParent()
         _set_message(target, value, path)
 
@@ -460,6 +482,9 @@ def _set_message(target: Any, value: Any, path: str) -> None:
         target.value = _scalar(target.DESCRIPTOR.fields_by_name["value"], value)
     elif name in _JSON:
         json_format.Parse(value, target)
+    elif not target.DESCRIPTOR.fields:
+        if value is not True:
+            raise ValueError
     else:
         _fill(target, value, path)
 

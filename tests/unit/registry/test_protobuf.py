@@ -5,22 +5,29 @@ from __future__ import annotations
 import base64
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import header_schema_id_serializer
+from confluent_kafka.schema_registry.confluent import meta_pb2
+from confluent_kafka.schema_registry.confluent.type import decimal_pb2
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.source_context_pb2 import SourceContext
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import Int64Value
+from google.type import date_pb2, latlng_pb2, money_pb2, timeofday_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_kafka_eos import confluent_decoder, confluent_encoder
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry import protobuf
@@ -181,6 +188,7 @@ def text_of(made):
         (text_of(file("t", 'name: "A"')), "message t.A has no fields"),
         (text_of(file("t")), "the file has no message"),
         (text_of(file("t", LINE, imports=("missing",))), "imports google/protobuf/missing.proto"),
+        (text_of(file("t", LINE, imports=("../type/missing",))), r"imports google/protobuf/\.\./type/missing.proto"),
         (SchemaText("PROTOBUF", 'syntax = "proto3";'), "in base64"),
     ],
 )
@@ -208,3 +216,158 @@ def test_a_message_is_found_by_its_place_from_the_outermost_one_inwards():
     for name, place in places.items():
         zigzag = bytes(2 * number for number in place)
         assert protobuf._indexes(pool.FindMessageTypeByName(f"deep.{name}")) == zigzag
+
+
+def built_in(name, full_name):
+    """A message with a field of a type that a registry has without a reference."""
+    made = file("built", 'name: "A" ' + field("a", 1, "MESSAGE", of=f".{full_name}"))
+    made.dependency.append(name)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "row"),
+    [
+        ("google/type/date.proto", date_pb2.Date(year=2026, month=11), {"year": 2026, "month": 11, "day": 0}),
+        (
+            "google/type/timeofday.proto",
+            timeofday_pb2.TimeOfDay(hours=7),
+            {"hours": 7, "minutes": 0, "seconds": 0, "nanos": 0},
+        ),
+        ("google/type/money.proto", money_pb2.Money(units=5), {"currency_code": "", "units": 5, "nanos": 0}),
+        ("google/type/latlng.proto", latlng_pb2.LatLng(latitude=0.5), {"latitude": 0.5, "longitude": 0.0}),
+        (
+            "confluent/type/decimal.proto",
+            GetMessageClass(decimal_pb2.DESCRIPTOR.message_types_by_name["Decimal"])(
+                value=b"\x04\xd2", precision=4, scale=2
+            ),
+            {"value": b"\x04\xd2", "precision": 4, "scale": 2},
+        ),
+        ("google/protobuf/source_context.proto", SourceContext(file_name="f"), {"file_name": "f"}),
+    ],
+    ids=str,
+)
+def test_a_type_that_every_registry_has_is_read_and_written(server, client, name, message, row):
+    made = built_in(name, type(message).DESCRIPTOR.full_name)
+    pool = DescriptorPool()
+    for needed in (type(message).DESCRIPTOR.file, made):
+        pool.AddSerializedFile(getattr(needed, "serialized_pb", None) or needed.SerializeToString())
+    holder = GetMessageClass(pool.FindMessageTypeByName("built.A"))()
+    holder.a.MergeFromString(message.SerializeToString())
+    (value,) = written(client, holder)
+    decoder, encoder = (each(server.url, topic="orders") for each in (confluent_decoder, confluent_encoder))
+    rows = decoder(pa.array([value], pa.binary()))
+    assert rows.to_pylist() == [{"a": row}]
+    assert encoder(rows).to_pylist() == [value]
+
+
+@pytest.mark.parametrize("name", [
+    *(f"google/protobuf/{each}.proto" for each in (
+        "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type",
+        "wrappers",
+    )),
+    *(f"google/type/{each}.proto" for each in (
+        "calendar_period", "color", "date", "datetime", "dayofweek", "expr", "fraction", "latlng", "money", "month",
+        "postal_address", "quaternion", "timeofday",
+    )),
+    "confluent/meta.proto", "confluent/type/decimal.proto", "confluent/types/decimal.proto",
+    "confluent/type/variant.proto",
+])  # fmt: skip
+def test_a_file_that_every_registry_has_may_be_imported_without_a_reference(name):
+    made = file("t", LINE)
+    made.dependency.append(name)
+    assert format_of(QuerySchema(text_of(made))).arrow.names == ["sku", "n"]
+
+
+def test_a_field_with_confluents_tags_is_read_as_without():
+    made = file("t", LINE)
+    made.dependency.append("confluent/meta.proto")
+    made.message_type[0].field[0].options.Extensions[meta_pb2.DESCRIPTOR.extensions_by_name["field_meta"]].tags.append(
+        "PII"
+    )
+    rows = rows_of(pa.array([b"\0\x0a\x01x"]))
+    assert format_of(QuerySchema(text_of(made))).reader(text_of(made))(rows).to_pylist() == [
+        {"sku": "x", "n": Decimal(0)}
+    ]
+
+
+MARKED = file(
+    "marked",
+    'name: "Marked" oneof_decl { name: "kind" } '
+    + field("id", 1, "INT64")
+    + field("created", 2, "MESSAGE", of=".marked.Marked.Created", oneof=0)
+    + field("deleted", 3, "MESSAGE", of=".google.protobuf.Empty", oneof=0)
+    + field("marker", 4, "MESSAGE", of=".marked.Marked.Marker")
+    + field("ticks", 5, "MESSAGE", label="REPEATED", of=".google.protobuf.Empty")
+    + field("named", 6, "MESSAGE", label="REPEATED", of=".marked.Marked.NamedEntry")
+    + 'nested_type { name: "Created" ' + field("by", 1, "STRING") + "} "
+    + 'nested_type { name: "Marker" } '
+    + 'nested_type { name: "NamedEntry" options { map_entry: true } ' + field("key", 1, "STRING")
+    + field("value", 2, "MESSAGE", of=".google.protobuf.Empty") + "}",
+    imports=("empty",),
+)  # fmt: skip
+
+
+def test_a_field_of_a_message_without_fields_says_whether_it_is_set(server, client):
+    pool = DescriptorPool()
+    pool.AddSerializedFile(Empty.DESCRIPTOR.file.serialized_pb)
+    marked = GetMessageClass(pool.AddSerializedFile(MARKED.SerializeToString()).message_types_by_name["Marked"])
+    deleted = marked(id=1, deleted={}, ticks=[{}, {}])
+    deleted.named["a"].SetInParent()
+    created = marked(id=2, created={"by": "Zoë"}, marker={})
+    values = pa.array(written(client, deleted, created, marked()), pa.binary())
+    decoder, encoder = (each(server.url, topic="orders") for each in (confluent_decoder, confluent_encoder))
+    rows = decoder(values)
+    nothing: dict[str, Any] = {"id": 0, "created": None, "deleted": None, "marker": None, "ticks": [], "named": []}
+    assert rows.to_pylist() == [
+        nothing | {"id": 1, "deleted": True, "ticks": [True, True], "named": [("a", True)]},
+        nothing | {"id": 2, "created": {"by": "Zoë"}, "marker": True},
+        nothing,
+    ]
+    assert encoder(rows).to_pylist() == values.to_pylist()
+    unset = pa.array([nothing | {"deleted": False, "marker": False}], rows.type)
+    assert encoder(unset).to_pylist() == [values[2].as_py()]
+    for wrong in ({"ticks": [False]}, {"ticks": [None]}, {"named": [("a", False)]}):
+        with pytest.raises(InvalidRow, match="has a value that does not fit"):
+            encoder(pa.array([nothing | wrong], rows.type))
+
+
+NUMBERS = {f"{kind}{bits}": bits for kind in ("INT", "UINT", "SINT", "FIXED", "SFIXED") for bits in (32, 64)} | {
+    "BOOL": 1
+}
+
+
+@pytest.mark.parametrize("wrote", NUMBERS)
+@pytest.mark.parametrize("wanted", NUMBERS)
+def test_a_number_is_read_as_another_type_only_if_each_number_is_the_same_in_it(wrote, wanted):
+    """Protobuf's own class cuts bits off."""
+
+    def message(kind):
+        made = file("t", 'name: "A" ' + field("a", 1, kind))
+        return made, GetMessageClass(
+            DescriptorPool().AddSerializedFile(made.SerializeToString()).message_types_by_name["A"]
+        )
+
+    (old, old_class), (new, new_class) = message(wrote), message(wanted)
+    unsigned = wrote.startswith(("U", "F", "B"))
+    bits = NUMBERS[wrote]
+    ends = (0, 1, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), -1, 0, 2 ** (bits - 1) - 1)
+    written_rows = [old_class(a=end) for end in ends]
+    exact = all(new_class.FromString(each.SerializeToString()).a == each.a for each in written_rows)
+    query = format_of(QuerySchema(text_of(new)))
+    if not exact:
+        with pytest.raises(Incompatible, match=r"field t\.A\.a"):
+            query.reader(text_of(old))
+        return
+    rows = rows_of(pa.array([b"\0" + each.SerializeToString() for each in written_rows]))
+    assert [row["a"] for row in query.reader(text_of(old))(rows).to_pylist()] == [each.a for each in written_rows]
+
+
+def test_a_field_of_a_nested_message_that_changed_is_incompatible_too():
+    def nested(kind):
+        inner = 'nested_type { name: "Inner" ' + field("a", 1, kind) + "}"
+        return text_of(file("t", 'name: "A" ' + field("in", 1, "MESSAGE", of=".t.A.Inner") + inner))
+
+    query = format_of(QuerySchema(nested("STRING"), "t.A.Inner"))
+    with pytest.raises(Incompatible, match=r"field t\.A\.Inner\.a"):
+        query.reader(nested("INT64"))
