@@ -57,12 +57,22 @@ def tansu(tmp_path: Path) -> Iterator[str]:
         broker.wait()
 
 
+def create(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (created,) = admin.create_topics([NewTopic(topic, 1)]).values()
+    created.result(30)
+
+
+def transactional(bootstrap: str, **options: str | int) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", **options})
+    producer.init_transactions(30)
+    return producer
+
+
 def test_the_query_is_refused_for_what_tansu_lacks_and_a_partition_ends_after_the_first_record_of_its_last_batch(
     tansu: str,
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": tansu})
-    (created,) = admin.create_topics([NewTopic("out", 1)]).values()
-    created.result(30)
+    create(tansu, "out")
     options = sink_options({"kafka.bootstrap.servers": tansu, "kafka.transactional.id": "q", "topic": "out"})
     with closing(Cluster(options.client)) as cluster:
         (error,) = (each for each in examine(cluster, options) if each.severity is Severity.ERROR)
@@ -79,3 +89,43 @@ def test_the_query_is_refused_for_what_tansu_lacks_and_a_partition_ends_after_th
     finally:
         consumer.close()
     assert len(ours(tansu, "out")) == (BATCHES - 1) * RECORDS + 1, "the source goes by that, and reads no further"
+
+
+def test_librdkafka_gets_the_records_of_an_aborted_transaction_also_with_read_committed(tansu: str) -> None:
+    create(tansu, "out")
+    producer = transactional(tansu)
+    for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("out", value, partition=0)
+        assert producer.flush(30) == 0
+        end(30)
+    assert values(tansu, "out", 2) == [b"aborted", b"committed"]
+
+
+def test_a_transaction_that_is_past_its_timeout_can_still_be_committed(tansu: str) -> None:
+    create(tansu, "out")
+    producer = transactional(tansu, **{"transaction.timeout.ms": 1_000})
+    producer.begin_transaction()
+    producer.produce("out", b"late", partition=0)
+    assert producer.flush(30) == 0
+    past = time.monotonic() + 15  # Kafka looks for such transactions every ten seconds
+    while time.monotonic() < past:
+        time.sleep(1)  # nothing happens that could be awaited: that is the point
+    producer.commit_transaction(30)
+    assert values(tansu, "out", 1) == [b"late"]
+
+
+def values(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    """The first `count` values that librdkafka reads with read_committed."""
+    options = {"bootstrap.servers": bootstrap, "group.id": "values", "isolation.level": "read_committed"}
+    consumer = Consumer(options)
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline, read = time.monotonic() + 30, list[bytes | None]()
+        while len(read) < count and time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is not None and message.error() is None:
+                read.append(message.value())
+        return read
+    finally:
+        consumer.close()
