@@ -127,10 +127,10 @@ class Collector:
         if batch <= self._taken.get(query, -1):
             return  # late, or recorded and sent again
         topic, partition, start, end, size, aborted = tally
-        found = RangeTally(
+        range_tally = RangeTally(
             partition=TopicPartition(topic, partition), start=start, end=end, bytes=size, aborted=aborted
         )
-        self._batches.setdefault((query, batch), {})[found] = None
+        self._batches.setdefault((query, batch), {})[range_tally] = None
 
 
 def send_tallies(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:

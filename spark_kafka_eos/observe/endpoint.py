@@ -85,7 +85,7 @@ class _Scrape:
                 yield histogram
             else:
                 family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                shown = family(metric.name, metric.help, labels=metric.labels)
+                samples = family(metric.name, metric.help, labels=metric.labels)
                 for labels, value in series.values(metric).items():
-                    shown.add_metric(labels, value)
-                yield shown
+                    samples.add_metric(labels, value)
+                yield samples

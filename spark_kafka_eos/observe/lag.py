@@ -56,15 +56,17 @@ def standstills(
     current = {}
     for tp, mark in marks.items():
         if mark.lag:
-            known = before.get(tp)
-            same = known is not None and known.last_stable_offset == mark.last_stable_offset
-            current[tp] = known if known and same else Standstill(last_stable_offset=mark.last_stable_offset, since=now)
+            earlier = before.get(tp)
+            same = earlier is not None and earlier.last_stable_offset == mark.last_stable_offset
+            current[tp] = (
+                earlier if earlier and same else Standstill(last_stable_offset=mark.last_stable_offset, since=now)
+            )
     return current
 
 
-def lasting(known: Mapping[TopicPartition, Standstill], now: float, patience: float) -> list[TopicPartition]:
+def lasting(standstills: Mapping[TopicPartition, Standstill], now: float, patience: float) -> list[TopicPartition]:
     """The partitions whose LSO has not advanced for `patience` seconds, sorted."""
-    return sorted(tp for tp, standstill in known.items() if now - standstill.since >= patience)
+    return sorted(tp for tp, standstill in standstills.items() if now - standstill.since >= patience)
 
 
 def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[dict[str, str]]:

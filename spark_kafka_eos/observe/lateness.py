@@ -11,7 +11,7 @@ from typing import NamedTuple
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 
 
-class _Known(NamedTuple):
+class _Lookup(NamedTuple):
     offset: int
     asked_at: float
     since: float | None
@@ -24,27 +24,27 @@ class Lateness:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._known: dict[TopicPartition, _Known] = {}
+        self._lookups: dict[TopicPartition, _Lookup] = {}
 
     def to_ask(self, unread: Offsets, now: float) -> dict[TopicPartition, int]:
         """The partitions to look at: `unread` has the first unread offset of each that has one."""
-        self._known = {tp: known for tp, known in self._known.items() if tp in unread}
+        self._lookups = {tp: lookup for tp, lookup in self._lookups.items() if tp in unread}
         return {tp: offset for tp, offset in unread.items() if self._outdated(tp, offset, now)}
 
     def answered(self, asked: Offsets, since_ms: Mapping[TopicPartition, int], now: float) -> None:
         """Note the timestamps, in milliseconds, of the records from these offsets on; some may be unknown."""
         for tp, offset in asked.items():
             since = since_ms[tp] / 1e3 if tp in since_ms else None
-            self._known[tp] = _Known(offset=offset, asked_at=now, since=since)
+            self._lookups[tp] = _Lookup(offset=offset, asked_at=now, since=since)
 
     def since(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """Since when a record of each of these waits, as far as it is known."""
-        known = {tp: self._known[tp].since for tp in partitions if tp in self._known}
-        return {tp: since for tp, since in known.items() if since is not None}
+        since_by_partition = {tp: self._lookups[tp].since for tp in partitions if tp in self._lookups}
+        return {tp: since for tp, since in since_by_partition.items() if since is not None}
 
     def _outdated(self, tp: TopicPartition, offset: int, now: float) -> bool:
-        known = self._known.get(tp)
-        if known is None:
+        lookup = self._lookups.get(tp)
+        if lookup is None:
             return True
-        same = known.offset == offset and known.since is not None
-        return not same and now - known.asked_at >= self._patience
+        same = lookup.offset == offset and lookup.since is not None
+        return not same and now - lookup.asked_at >= self._patience

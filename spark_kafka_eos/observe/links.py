@@ -17,19 +17,19 @@ class Traceparents:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._found: dict[str, None] = {}
+        self._values: dict[str, None] = {}
 
     @property
-    def found(self) -> tuple[str, ...]:
-        return tuple(self._found)
+    def values(self) -> tuple[str, ...]:
+        return tuple(self._values)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Look at rows with the sink's columns."""
-        if len(self._found) >= self._limit or "headers" not in rows.schema.names:
+        if len(self._values) >= self._limit or "headers" not in rows.schema.names:
             return
         for headers in rows.column("headers").slice(0, _ROWS).to_pylist():
             for header in headers or ():
                 if header["key"] == "traceparent" and _TRACEPARENT.fullmatch(header["value"] or b""):
-                    self._found[header["value"].decode()] = None
-                    if len(self._found) == self._limit:
+                    self._values[header["value"].decode()] = None
+                    if len(self._values) == self._limit:
                         return

@@ -90,7 +90,7 @@ class Series:
         for metric, series in other._values.items():
             self._values.setdefault(metric, {}).update(series)
         for metric, durations in other._durations.items():
-            copies = {labels: one.copy() for labels, one in durations.items()}
+            copies = {labels: seconds.copy() for labels, seconds in durations.items()}
             self._durations.setdefault(metric, {}).update(copies)
 
 
@@ -101,9 +101,9 @@ def by_topic(values: Mapping[TopicPartition, float], combine: Callable[[Iterable
     topics: dict[str, list[float]] = {}
     for tp, value in values.items():
         topics.setdefault(tp.topic, []).append(value)
-    combined = {topic: combine(found) for topic, found in sorted(topics.items())}
+    combined = {topic: combine(of_partitions) for topic, of_partitions in sorted(topics.items())}
     ordered = sorted(combined, key=lambda topic: combined[topic], reverse=True)
-    shown = {topic: combined[topic] for topic in ordered[:MOST_TOPICS]}
+    largest = {topic: combined[topic] for topic in ordered[:MOST_TOPICS]}
     if others := ordered[MOST_TOPICS:]:
-        shown[OTHER_TOPICS] = combine(combined[topic] for topic in others)
-    return shown
+        largest[OTHER_TOPICS] = combine(combined[topic] for topic in others)
+    return largest

@@ -77,9 +77,9 @@ def together(observers: Sequence[Observer]) -> Observer:
     """One observer that calls each of these."""
 
     def observe(report: CommitReport) -> None:
-        for each in observers:
+        for observer in observers:
             try:
-                each(report)
+                observer(report)
             except Exception as error:  # noqa: BLE001 - the batch has ended, whatever is wrong here
                 _log.warning("cannot report batch %d of query %s: %r", report.batch_id, report.query_id, error)
 

@@ -108,15 +108,15 @@ def figures(
 ) -> SourceFigures:
     """One source's figures, from those of all sources of the query; a range that was read twice counts once."""
     mine = {(t.partition, t.start): t for t in tallies if t.partition in read.end}.values()
-    known = read.start.keys() >= read.end.keys()
-    offsets = sum(max(0, end - read.start[tp]) for tp, end in read.end.items()) if known else None
+    has_starts = read.start.keys() >= read.end.keys()
+    offsets = sum(max(0, end - read.start[tp]) for tp, end in read.end.items()) if has_starts else None
     return SourceFigures(
         topics=tuple(sorted({tp.topic for tp in read.end})),
         rows=read.rows,
         offsets=offsets,
         behind=tuple(behind(read.end, read.latest)),
         lso_lag=None if marks is None else {tp: marks[tp].lag for tp in read.end if tp in marks},
-        held_by=tuple(held for held in held_by if held.partition in read.end),
+        held_by=tuple(transaction for transaction in held_by if transaction.partition in read.end),
         bytes_read=sum(t.bytes for t in mine) if mine else None,
         rows_aborted=sum(t.aborted for t in mine) if mine else None,
         complete=sum(t.end - t.start for t in mine) == offsets,
@@ -135,15 +135,15 @@ def _shown(source: SourceFigures) -> dict[str, object]:
         "lso_lag": None if source.lso_lag is None else {str(tp): lag for tp, lag in source.lso_lag.items() if lag},
         "held_by": [
             {
-                "partition": str(held.partition),
-                "start_offset": held.start_offset,
-                "transactional_id": held.transactional_id,
-                "producer_id": held.producer_id,
-                "epoch": held.epoch,
-                "state": held.state,
-                "open_ms": held.open_ms,
+                "partition": str(transaction.partition),
+                "start_offset": transaction.start_offset,
+                "transactional_id": transaction.transactional_id,
+                "producer_id": transaction.producer_id,
+                "epoch": transaction.epoch,
+                "state": transaction.state,
+                "open_ms": transaction.open_ms,
             }
-            for held in source.held_by
+            for transaction in source.held_by
         ],
         "bytes_read": source.bytes_read,
         "rows_aborted": source.rows_aborted,

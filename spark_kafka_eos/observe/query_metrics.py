@@ -251,11 +251,11 @@ class QueryMetrics:
         *,
         lag: Mapping[TopicPartition, int],
         waits_since: Mapping[TopicPartition, float],
-        held: Mapping[TopicPartition, float],
+        open_age: Mapping[TopicPartition, float],
     ) -> None:
         """Include what is known of a query's sources: the `lag` of each partition in offsets, since when its oldest
-        unread record waits, in seconds since 1970, and for how many seconds a transaction has `held` its last stable
-        offset. Partitions of which that is unknown are left out.
+        unread record waits, in seconds since 1970, and the `open_age`, in seconds, of the transaction that holds its
+        last stable offset. Partitions of which that is unknown are left out.
         """
         with self._lock:
             label, query = self._query(figures.query_id, figures.name)
@@ -267,23 +267,27 @@ class QueryMetrics:
             series.clear(*_OF_NOW)
             query.waits_since = {tp: 0.0 for tp, offsets in lag.items() if not offsets} | dict(waits_since)
             held_back = {tp: lag for source in figures.sources for tp, lag in (source.lso_lag or {}).items()}
-            for metric, known, combine in ((LAG, lag, sum), (LSO_LAG, held_back, sum), (OPEN_AGE, held, max)):
-                for topic, value in by_topic(known, combine).items():
+            for metric, by_partition, combine in (
+                (LAG, lag, sum),
+                (LSO_LAG, held_back, sum),
+                (OPEN_AGE, open_age, max),
+            ):
+                for topic, value in by_topic(by_partition, combine).items():
                     series.set(metric, label, topic, value=value)
 
     def series(self, now: float) -> Series:
         """A copy of all values, for a scrape at `now`."""
-        shown = Series()
+        series = Series()
         with self._lock:
             for label, query in self._queries.items():
-                shown.take(query.series)
-                shown.set(INFO, label, query.query_id, query.transactional_id, value=1)
+                series.take(query.series)
+                series.set(INFO, label, query.query_id, query.transactional_id, value=1)
                 waits = {tp: max(0.0, now - since) if since else 0.0 for tp, since in query.waits_since.items()}
                 for topic, seconds in by_topic(waits, max).items():
-                    shown.set(LAG_SECONDS, label, topic, value=seconds)
+                    series.set(LAG_SECONDS, label, topic, value=seconds)
             if self._kafka_up is not None:
-                shown.set(KAFKA_UP, value=self._kafka_up)
-        return shown
+                series.set(KAFKA_UP, value=self._kafka_up)
+        return series
 
     def _query(self, query_id: str, name: str | None = None) -> tuple[str, _Query]:
         """A query's label, which is its name if the first event has one, and its values."""

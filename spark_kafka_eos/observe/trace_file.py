@@ -42,20 +42,20 @@ def append(folder: Path, name: str, line: Mapping[str, Any]) -> None:
 def _opened(path: Path) -> int:
     """The file to append to, a descriptor. It is neither a link nor a queue, and nobody else can have made it."""
     opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    found = os.fstat(opened)
-    foreign = found.st_uid != os.geteuid() and private_folders.keeps_owners(path.parent)
-    if foreign or not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    status = os.fstat(opened)
+    foreign = status.st_uid != os.geteuid() and private_folders.keeps_owners(path.parent)
+    if foreign or not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(opened)
-        raise UnsafeFolder(f"{path} is not a file of this user alone (of user {found.st_uid}): find out who made it")
+        raise UnsafeFolder(f"{path} is not a file of this user alone (of user {status.st_uid}): find out who made it")
     return opened
 
 
 def read(folder: Path, name: str) -> Iterator[dict[str, Any]]:
     """The lines of `name`, the oldest first, without those that are damaged. Raises OSError, if there is a file."""
     path = file_of(folder, name)
-    for each in (_before(path), path):
-        if each.exists():
-            with each.open(encoding="utf-8") as lines:
+    for part in (_before(path), path):
+        if part.exists():
+            with part.open(encoding="utf-8") as lines:
                 for line in lines:
                     try:
                         yield json.loads(line)

@@ -69,5 +69,5 @@ def source_findings(abilities: Abilities) -> Iterator[Finding]:
 
 def _listed(abilities: Abilities, apis: list[str]) -> str:
     """`EndTxn, Fetch (versions 4 to 11 offered, 13 to 16 needed)`."""
-    said = ((api, abilities.lacking[api]) for api in apis)
-    return ", ".join(api if reason == "not offered" else f"{api} ({reason})" for api, reason in said)
+    reasons = ((api, abilities.lacking[api]) for api in apis)
+    return ", ".join(api if reason == "not offered" else f"{api} ({reason})" for api, reason in reasons)

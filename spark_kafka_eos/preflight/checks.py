@@ -96,12 +96,12 @@ def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
 
 def source_findings(topics: Mapping[str, TopicFacts | Unread | None]) -> list[Finding]:
     """The findings on the topics that a query reads: each must exist, and this principal must be allowed to read it."""
-    found: dict[_Judgement, list[str]] = {}
+    judged: dict[_Judgement, list[str]] = {}
     for name, topic in topics.items():
         wrong = list(_access(topic, [("Read", "reading from")], missing="Every batch would fail"))
         for judgement in wrong or [_readable(topic)]:
-            found.setdefault(judgement, []).append(name)
-    return [judgement.of(names, "source topic") for judgement, names in found.items()]
+            judged.setdefault(judgement, []).append(name)
+    return [judgement.of(names, "source topic") for judgement, names in judged.items()]
 
 
 def _readable(topic: TopicFacts | Unread | None) -> _Judgement:
@@ -113,14 +113,14 @@ class _Judgement(NamedTuple):
     """A finding on a topic, without its name."""
 
     severity: Severity
-    found: str
+    observation: str
     meaning: str = ""
     action: str = ""
 
     def of(self, names: list[str], kind: str = "topic") -> Finding:
         subject = f"{kind}{'' if len(names) == 1 else 's'} {', '.join(names)}"
         return Finding(
-            severity=self.severity, subject=subject, found=self.found, meaning=self.meaning, action=self.action
+            severity=self.severity, subject=subject, found=self.observation, meaning=self.meaning, action=self.action
         )
 
 
@@ -353,13 +353,13 @@ def _cleanup(settings: Settings) -> Iterator[_Judgement]:
     neither (as of Kafka 4.2), nothing is deleted. Source: Kafka's topic settings.
     """
     policy = settings["cleanup.policy"]
-    policies = {each.strip() for each in policy.split(",")}
+    policies = {policy_name.strip() for policy_name in policy.split(",")}
     limits = {name: settings.get(name, "unknown") for name in _RETENTION_SETTINGS}
     if "delete" in policies and any(limit != "-1" for limit in limits.values()):
-        shown = ", ".join(f"{name} {limit}" for name, limit in limits.items())
+        listing = ", ".join(f"{name} {limit}" for name, limit in limits.items())
         yield _Judgement(
             Severity.ERROR,
-            f"cleanup.policy is {policy} ({shown})",
+            f"cleanup.policy is {policy} ({listing})",
             "Retention would delete ledger entries. A query that was stopped for a long time would then be refused, or "
             "write a batch again",
             "Set cleanup.policy=compact if only the ledger uses this topic; else set another ledgerTopic",

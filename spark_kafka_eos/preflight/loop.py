@@ -55,7 +55,11 @@ def loop(topics: Collection[str], options: SinkOptions, written: Iterable[str] =
     return None
 
 
-def _finding(topic: str, found: str, meaning: str, action: str) -> Finding:
+def _finding(topic: str, observation: str, meaning: str, action: str) -> Finding:
     return Finding(
-        severity=Severity.ERROR, subject=f"topic {topic}", found=found, meaning=meaning, action=f"{action}. {_MEANT}"
+        severity=Severity.ERROR,
+        subject=f"topic {topic}",
+        found=observation,
+        meaning=meaning,
+        action=f"{action}. {_MEANT}",
     )

@@ -38,11 +38,11 @@ def findings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
         yield Finding(severity=Severity.OK, subject="message format", found=f"2, as {_PROTOCOL} is {protocol}")
         return
     outputs = written_topics(options)
-    found: dict[tuple[str, bool], list[str]] = {}
+    topics: dict[tuple[str, bool], list[str]] = {}
     for name in _needing_producer_ids(facts, options):
         if what := _old_format(facts.topics[name], brokers):
-            found.setdefault((what, name in outputs and options.enable_idempotence == "requested"), []).append(name)
-    for (what, optional), names in found.items():
+            topics.setdefault((what, name in outputs and options.enable_idempotence == "requested"), []).append(name)
+    for (what, optional), names in topics.items():
         yield _finding(names, what, protocol, optional=optional)
 
 
@@ -62,17 +62,17 @@ def _old_format(topic: TopicFacts | Unread | None, brokers: Settings) -> str:
 
 
 def _finding(names: Sequence[str], what: str, protocol: str | None, *, optional: bool) -> Finding:
-    known = protocol is not None
+    is_certain = protocol is not None
     consequence = (
         "Batches are written without idempotence: a request that is sent again may write its records twice"
         if optional
         else "Every batch would fail"
     )
-    condition = "" if known else f"This matters if the brokers' {_PROTOCOL}, which is not known, is below 3.0. "
+    condition = "" if is_certain else f"This matters if the brokers' {_PROTOCOL}, which is not known, is below 3.0. "
     return Finding(
-        severity=Severity.ERROR if known and not optional else Severity.WARNING,
+        severity=Severity.ERROR if is_certain and not optional else Severity.WARNING,
         subject=f"topic{'' if len(names) == 1 else 's'} {', '.join(names)}",
-        found=f"{what}, with inter.broker.protocol.version {protocol}" if known else what,
+        found=f"{what}, with inter.broker.protocol.version {protocol}" if is_certain else what,
         meaning=f"{condition}Such a format has no room for producer ids and transactions. {consequence}",
         action=f"Set {_FORMAT} of the topic to 0.11.0 or later, or upgrade {_PROTOCOL} of all brokers to 3.0 or later",
     )

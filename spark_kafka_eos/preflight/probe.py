@@ -48,8 +48,8 @@ def probe(options: SinkOptions, sources: Sequence[str] = (), service: Service | 
             return _finding(failed, accepted, options, service)
     protocols = "both protocols" if newest >= 2 else "the protocol before KIP-890"
     steps = ", ".join(dict.fromkeys(accepted))
-    found = f"begun and aborted as {probe_id(options.transactional_id)}, in {protocols}; accepted: {steps}"
-    return Finding(severity=Severity.OK, subject=_SUBJECT, found=found)
+    observation = f"begun and aborted as {probe_id(options.transactional_id)}, in {protocols}; accepted: {steps}"
+    return Finding(severity=Severity.OK, subject=_SUBJECT, found=observation)
 
 
 class _Failed(Exception):
@@ -107,7 +107,7 @@ class _Attempt:
 
 
 def _finding(failed: _Failed, accepted: Sequence[str], options: SinkOptions, service: Service | None) -> Finding:
-    error, known = failed.error, "" if service is None else f"{service.name}: {service.support}"
+    error, support = failed.error, "" if service is None else f"{service.name}: {service.support}"
     name = probe_id(options.transactional_id)
     before = f"accepted before: {', '.join(dict.fromkeys(accepted))}" if accepted else "nothing was accepted"
     if isinstance(error, AuthorizationFailed):
@@ -124,5 +124,5 @@ def _finding(failed: _Failed, accepted: Sequence[str], options: SinkOptions, ser
         found=f"{failed.step} failed: {error.what}; {before}",
         meaning="A batch sends the same request and would fail in the same way. The scratch transaction is aborted, at "
         f"the latest after {_TIMEOUT_MS // 1000} s",
-        action=known or error.action.removesuffix("."),
+        action=support or error.action.removesuffix("."),
     )

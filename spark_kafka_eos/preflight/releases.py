@@ -84,15 +84,15 @@ def findings(abilities: Abilities, transaction_version: int) -> Iterator[Finding
     release = release_of(abilities.metadata_version)
     if release is None:
         return
-    found = f"{release}, according to the newest metadata.version that it supports, {abilities.metadata_version}"
+    observation = f"{release}, according to the newest metadata.version that it supports, {abilities.metadata_version}"
     bugs = [bug for bug in BUGS if release in bug.releases and transaction_version >= 2]
     if not bugs:
-        yield Finding(severity=Severity.OK, subject="Kafka release", found=found)
+        yield Finding(severity=Severity.OK, subject="Kafka release", found=observation)
         return
     yield Finding(
         severity=Severity.WARNING,
         subject="Kafka release",
-        found=f"{found}; brokers do not tell their patch release",
+        found=f"{observation}; brokers do not tell their patch release",
         meaning=". ".join(f"{bug.issue} (in {bug.affected}): {bug.effect}" for bug in bugs),
         action="Upgrade to Kafka 4.3 or later",
     )

@@ -33,9 +33,9 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     """The findings of all checks. Changes nothing in the cluster, except that Kafka may create its internal topics."""
     transactional_id = options.transactional_id
     abilities = describe.abilities(cluster)
-    found = list(sink_findings(abilities, service_of(cluster), transactions=bool(transactional_id)))
-    if any(finding.severity is Severity.ERROR for finding in found):
-        return found
+    findings = list(sink_findings(abilities, service_of(cluster), transactions=bool(transactional_id)))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        return findings
     groups = {name: describe.group(cluster, name) for name in groups_of(options)}
     if transactional_id and isinstance(of_source := groups.get(options.group_id), GroupFacts):
         committed = GroupCoordinator(cluster, options.group_id).fetch_all(require_stable=False)
@@ -75,7 +75,7 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         *checks.findings(facts, options),
         *message_formats.findings(facts, options),
         *(releases.findings(abilities, version) if transactional_id else ()),
-        *found,
+        *findings,
     ]
 
 

@@ -65,11 +65,11 @@ def refuse_loop(cluster: Cluster, options: SinkOptions, batch: MicroBatch, writt
     ids = sources.topic_ids(read | own)
     ids_read = {ids[name] for name in read if name in ids}
     same = {name for name in own if name in ids and ids[name].int and ids[name] in ids_read}
-    if (found := loop(read | same, options, written)) is not None:
+    if (finding := loop(read | same, options, written)) is not None:
         raise ConfigurationError(
             "deadLetterTopic" if options.dead_letter_topic in read | same else "allowLoop",
-            f"{found.subject}: {found.found}. {found.meaning}",
-            action=f"{found.action}.",
+            f"{finding.subject}: {finding.found}. {finding.meaning}",
+            action=f"{finding.action}.",
         )
 
 
@@ -84,7 +84,7 @@ def refuse_members(cluster: Cluster, options: SinkOptions, batch: MicroBatch) ->
     facts = describe.group(cluster, options.group_id)
     if isinstance(facts, Unread):
         return  # as the preflight has said
-    if (found := used_by_others(f"group {options.group_id}", facts)) is not None:
+    if (finding := used_by_others(f"group {options.group_id}", facts)) is not None:
         raise ConfigurationError(
-            "kafka.group.id", f"{found.subject} {found.found}. {found.meaning}", action=f"{found.action}."
+            "kafka.group.id", f"{finding.subject} {finding.found}. {finding.meaning}", action=f"{finding.action}."
         )

@@ -54,7 +54,7 @@ def stage_rows(
     except KafkaEosError as error:
         return _refused(task, error)
     elapsed = (time.perf_counter() - started) * 1e3
-    return replace(report, dead_letters=encoder.dead_letters, milliseconds=elapsed, links=sample.found)
+    return replace(report, dead_letters=encoder.dead_letters, milliseconds=elapsed, links=sample.values)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class ShufflingTask(QuickAck):
                 blocks=tuple(blocks),
                 dead_letters=encoder.dead_letters,
                 milliseconds=elapsed,
-                links=sample.found,
+                links=sample.values,
             )
         yield from report_rows(report, self.slots)
 

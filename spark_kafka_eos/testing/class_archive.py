@@ -35,5 +35,5 @@ def make(version: str = jars.DEFAULT_VERSION) -> Path:
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:] or [jars.DEFAULT_VERSION]:
-        print(make(each))
+    for version in sys.argv[1:] or [jars.DEFAULT_VERSION]:
+        print(make(version))

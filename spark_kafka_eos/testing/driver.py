@@ -198,8 +198,8 @@ class Driver:
         return True
 
     def _failure(self, what: str) -> ToolFailed:
-        found = causes(self._log.read_text(errors="replace").splitlines())
-        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *found]))
+        lines = causes(self._log.read_text(errors="replace").splitlines())
+        return ToolFailed(what, action="\n".join([f"From its log {self._log}:", *lines]))
 
 
 def committed_batches(checkpoint: Path) -> int:

@@ -346,9 +346,9 @@ class EmbeddedKafka:
             with Cluster(ClientOptions(bootstrap_servers=((_HOST, port),), request_timeout_ms=1_000)) as cluster:
                 # The client says that it cannot connect, which here is no news.
                 while missing := set(nodes) - (_known_to(cluster) if listens(port) else set()):
-                    for each in nodes:
-                        if not self.is_running(each):
-                            raise self._failure(each, f"it exited with code {self._processes[each].returncode}")
+                    for started in nodes:
+                        if not self.is_running(started):
+                            raise self._failure(started, f"it exited with code {self._processes[started].returncode}")
                     if time.monotonic() > deadline:
                         raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
                     time.sleep(_POLL_SECONDS)  # there is no event for a broker that listens, or that knows another

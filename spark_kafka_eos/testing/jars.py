@@ -214,10 +214,10 @@ def ivy_module(bundle: Bundle) -> str:
 
 def _dependency(module: Module) -> str:
     what = f'name="{module.name}" type="{module.kind}" ext="{module.kind}" m:classifier="{module.classifier}"'
-    one = f"<artifact {what}/>" if module.classifier else ""
+    child = f"<artifact {what}/>" if module.classifier else ""
     return (
         f'<dependency org="{module.organisation}" name="{module.name}" rev={quoteattr(module.revision)} '
-        f'conf="default->default" transitive="{"false" if module.alone or one else "true"}">{one}</dependency>'
+        f'conf="default->default" transitive="{"false" if module.alone or child else "true"}">{child}</dependency>'
     )
 
 

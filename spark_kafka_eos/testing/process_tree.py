@@ -15,12 +15,15 @@ def process_tree(root: int) -> list[psutil.Process]:
     of a server, and have its command line. Empty if the process has ended.
     """
     try:
-        process = psutil.Process(root)
-        tree = [process, *process.children(recursive=True)]
+        parent = psutil.Process(root)
+        tree = [parent, *parent.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-    drivers = {str(each.pid) for each in tree}
-    return [*tree, *(each for each in psutil.process_iter() if each not in tree and _driver(each) in drivers)]
+    drivers = {str(process.pid) for process in tree}
+    return [
+        *tree,
+        *(process for process in psutil.process_iter() if process not in tree and _driver(process) in drivers),
+    ]
 
 
 def _driver(process: psutil.Process) -> str | None:

@@ -120,9 +120,9 @@ def _value(text: str, action: Action, value: str | None) -> dict[str, Any]:
         return {"code": _CODES[value]}
     if action in WITH_CODE and value is not None and re.fullmatch(r"-?\d+", value):
         return {"code": int(value)}
-    wanted = {Action.DELAY: "=SECONDS", **dict.fromkeys(WITH_CODE, "=CODE, a number or Kafka's name of an error")}
-    if action in wanted:
-        raise ToolFailed(f"{text!r}: {action} requires {wanted[action]}")
+    syntax = {Action.DELAY: "=SECONDS", **dict.fromkeys(WITH_CODE, "=CODE, a number or Kafka's name of an error")}
+    if action in syntax:
+        raise ToolFailed(f"{text!r}: {action} requires {syntax[action]}")
     if value is not None:
         raise ToolFailed(f"{text!r}: {action} does not have a value")
     return {}

@@ -71,8 +71,8 @@ class RegistryServer:
         with self._lock:
             self.requests.append(f"{method} {path}")
         for pattern, how in _ROUTES:
-            if method == how[0] and (found := re.fullmatch(pattern, path)):
-                return getattr(self, how[1])(*map(unquote, found.groups()), *([body] if method == "POST" else []))
+            if method == how[0] and (match := re.fullmatch(pattern, path)):
+                return getattr(self, how[1])(*map(unquote, match.groups()), *([body] if method == "POST" else []))
         raise _Refused(404, 404, "HTTP 404 Not Found")
 
     def _register(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,30 +81,30 @@ class RegistryServer:
             if schema not in self._schemas:
                 self._schemas.append(schema)
             schema_id = self._schemas.index(schema) + 1
-            versions = [each for each in self._versions if each.subject == subject]
-            if all(each.schema_id != schema_id for each in versions):
+            versions = [version for version in self._versions if version.subject == subject]
+            if all(version.schema_id != schema_id for version in versions):
                 self._versions.append(_Version(subject, len(versions) + 1, schema_id))
         return self._lookup(subject, body)
 
     def _lookup(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         schema = _stored(body)
-        for each in self._of(subject):
-            if self._schemas[each.schema_id - 1] == schema:
-                return self._shown(each)
+        for version in self._of(subject):
+            if self._schemas[version.schema_id - 1] == schema:
+                return self._shown(version)
         raise _Refused(404, _UNKNOWN_SCHEMA, "Schema not found")
 
     def _version(self, subject: str, version: str) -> dict[str, Any]:
         versions = self._of(subject)
-        for each in versions[-1:] if version == "latest" else versions:
-            if version in {"latest", str(each.version)}:
-                return self._shown(each)
+        for registered in versions[-1:] if version == "latest" else versions:
+            if version in {"latest", str(registered.version)}:
+                return self._shown(registered)
         raise _Refused(404, _UNKNOWN_VERSION, f"Version {version} not found.")
 
     def _all_versions(self, subject: str) -> list[int]:
-        return [each.version for each in self._of(subject)]
+        return [version.version for version in self._of(subject)]
 
     def _subjects(self) -> list[str]:
-        return list(dict.fromkeys(each.subject for each in self._versions))
+        return list(dict.fromkeys(version.subject for version in self._versions))
 
     def _types(self) -> list[str]:
         return ["JSON", "PROTOBUF", "AVRO"]
@@ -121,14 +121,14 @@ class RegistryServer:
         raise _Refused(404, _UNKNOWN_SCHEMA, f"Schema {guid} not found")
 
     def _of(self, subject: str) -> list[_Version]:
-        found = [each for each in self._versions if each.subject == subject]
-        if not found:
+        versions = [version for version in self._versions if version.subject == subject]
+        if not versions:
             raise _Refused(404, _UNKNOWN_SUBJECT, f"Subject '{subject}' not found.")
-        return found
+        return versions
 
-    def _shown(self, each: _Version) -> dict[str, Any]:
-        return self._schemas[each.schema_id - 1] | {
-            "subject": each.subject, "version": each.version, "id": each.schema_id,
+    def _shown(self, version: _Version) -> dict[str, Any]:
+        return self._schemas[version.schema_id - 1] | {
+            "subject": version.subject, "version": version.version, "id": version.schema_id,
         }  # fmt: skip
 
 
@@ -170,10 +170,10 @@ def _handler(server: RegistryServer) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
                 self._check()
-                status, said = 200, server.answer(method, urlsplit(self.path).path, json.loads(body or b"{}"))
+                status, content = 200, server.answer(method, urlsplit(self.path).path, json.loads(body or b"{}"))
             except _Refused as refused:
-                status, said = refused.status, refused.body
-            answer = json.dumps(said).encode()
+                status, content = refused.status, refused.body
+            answer = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(answer)))

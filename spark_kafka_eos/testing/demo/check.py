@@ -11,9 +11,9 @@ Value = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Records that were read, compared with the expected ones; every count except `found` must be 0."""
+    """Records that were read, compared with the expected ones; every count except `correct` must be 0."""
 
-    found: int
+    correct: int
     missing: int
     duplicates: int
     wrong: int
@@ -35,12 +35,12 @@ class Figure:
 
     name: str
     expected: int
-    found: int
+    actual: int
     note: str = ""
 
     @property
     def holds(self) -> bool:
-        return self.expected == self.found
+        return self.expected == self.actual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def compare(expected: Mapping[int, Value], records: Iterable[tuple[str, Value]])
         else:
             seen[flight] += 1
     return Comparison(
-        found=len(seen),
+        correct=len(seen),
         missing=len(expected.keys() - seen.keys()),
         duplicates=seen.total() - len(seen),
         wrong=wrong,
@@ -128,25 +128,25 @@ def figures(
     because transactions time out on a slow machine. This is only a note.
     """
     output = survey.output
-    undone = survey.output_uncommitted - output.found - output.duplicates - output.wrong - output.aborted
+    undone = survey.output_uncommitted - output.correct - output.duplicates - output.wrong - output.aborted
     return [
-        Figure(name="flights read", expected=flights, found=survey.flights_read),
-        Figure(name="late flights", expected=late, found=output.found),
-        Figure(name="missing", expected=0, found=output.missing),
-        Figure(name="duplicates", expected=0, found=output.duplicates),
-        Figure(name="wrong or unexpected", expected=0, found=output.wrong),
+        Figure(name="flights read", expected=flights, actual=survey.flights_read),
+        Figure(name="late flights", expected=late, actual=output.correct),
+        Figure(name="missing", expected=0, actual=output.missing),
+        Figure(name="duplicates", expected=0, actual=output.duplicates),
+        Figure(name="wrong or unexpected", expected=0, actual=output.wrong),
         Figure(
             name="aborted records seen",
             expected=0,
-            found=survey.input_aborted_visible + output.aborted,
+            actual=survey.input_aborted_visible + output.aborted,
         ),
         Figure(
             name="… by read_uncommitted",
             expected=aborted_sent,
-            found=survey.input_aborted_uncommitted,
+            actual=survey.input_aborted_uncommitted,
             note=f"and {undone:,} in the output",
         ),
-        Figure(name="driver kills survived", expected=len(crashes.drivers), found=crashes.drivers_survived),
+        Figure(name="driver kills survived", expected=len(crashes.drivers), actual=crashes.drivers_survived),
         *(_executors(crashes) if crashes.executors else ()),
         *(_table(late, table) if table is not None else ()),
     ]
@@ -154,9 +154,9 @@ def figures(
 
 def _table(late: int, table: TableComparison) -> tuple[Figure, ...]:
     return (
-        Figure(name="rows in the table", expected=late, found=table.rows),
-        Figure(name="only in the table", expected=0, found=table.only_in_table),
-        Figure(name="only in the topic", expected=0, found=table.only_in_topic),
+        Figure(name="rows in the table", expected=late, actual=table.rows),
+        Figure(name="only in the table", expected=0, actual=table.only_in_table),
+        Figure(name="only in the topic", expected=0, actual=table.only_in_topic),
     )
 
 
@@ -164,11 +164,11 @@ def _executors(crashes: Crashes) -> tuple[Figure, Figure]:
     killed = set(crashes.executors)
     others = ", ".join(str(batch) for batch in sorted(crashes.redone - killed))
     return (
-        Figure(name="executor kills survived", expected=len(crashes.executors), found=crashes.executors_survived),
+        Figure(name="executor kills survived", expected=len(crashes.executors), actual=crashes.executors_survived),
         Figure(
             name="batches written again",
             expected=len(killed),
-            found=len(crashes.redone & killed),
+            actual=len(crashes.redone & killed),
             note=f"for other reasons: {others}" if others else "",
         ),
     )

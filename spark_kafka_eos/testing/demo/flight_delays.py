@@ -87,16 +87,16 @@ def with_table(writer: TransactionalWriter, database: str) -> Callable[[DataFram
 
 def main() -> None:
     parser = arguments()
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:  # before Spark starts, which would show its traceback with the error
-        kafka = from_properties(given.properties) if given.properties else {}
-        if given.bootstrap_servers:
-            kafka["kafka.bootstrap.servers"] = given.bootstrap_servers
-        reading = {**kafka, "subscribe": given.source, "startingOffsets": "earliest"}
-        if given.max_offsets_per_trigger:
-            reading["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
-        writing = {**kafka, "topic": given.target, "appendMode": given.append_mode}
-        writing["kafka.transactional.id"] = given.transactional_id
+        kafka = from_properties(options.properties) if options.properties else {}
+        if options.bootstrap_servers:
+            kafka["kafka.bootstrap.servers"] = options.bootstrap_servers
+        reading = {**kafka, "subscribe": options.source, "startingOffsets": "earliest"}
+        if options.max_offsets_per_trigger:
+            reading["maxOffsetsPerTrigger"] = options.max_offsets_per_trigger
+        writing = {**kafka, "topic": options.target, "appendMode": options.append_mode}
+        writing["kafka.transactional.id"] = options.transactional_id
         source_options(reading, streaming=True)
         sink_options(writing)
         names = list(read_airlines().items())
@@ -109,16 +109,16 @@ def main() -> None:
     airlines = spark.createDataFrame(names, "carrier STRING, airline STRING")
     flights = spark.readStream.format("kafka-eos").options(**reading).load()
     to_topic = TransactionalWriter(writing)
-    to_both = to_topic if given.table is None else with_table(to_topic, given.table)
+    to_both = to_topic if options.table is None else with_table(to_topic, options.table)
     writer = build(flights, airlines).writeStream.foreachBatch(to_both)
-    writer = writer.option("checkpointLocation", given.checkpoint).queryName("flight-delays")
+    writer = writer.option("checkpointLocation", options.checkpoint).queryName("flight-delays")
     try:
-        print_progress((writer.trigger(availableNow=True) if given.available_now else writer).start())
+        print_progress((writer.trigger(availableNow=True) if options.available_now else writer).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise
         print(error, file=sys.stderr)
-        sys.exit(given.fenced_exit_code)
+        sys.exit(options.fenced_exit_code)
 
 
 if __name__ == "__main__":

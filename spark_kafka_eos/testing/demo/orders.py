@@ -98,8 +98,8 @@ def produce(bootstrap: str, topic: str, records: int, ids: Ids) -> None:
         producer.produce(topic, value_of(number, ids), f"customer-{number % 997}")
         if number % 10_000 == 0:
             producer.poll(0)
-    if left := producer.flush(120):
-        raise ToolFailed(f"{left:,} of {records:,} records could not be sent to {topic}")
+    if unsent := producer.flush(120):
+        raise ToolFailed(f"{unsent:,} of {records:,} records could not be sent to {topic}")
 
 
 def values(records: int, ids: Ids) -> Iterator[bytes]:

@@ -88,9 +88,9 @@ def run(
             spark_home=spark_home(folder / "spark"),
             screen=screen,
         )
-        shown = demo.play()
-    console.print(table(shown))
-    holds = all(figure.holds for figure in shown)
+        results = demo.play()
+    console.print(table(results))
+    holds = all(figure.holds for figure in results)
     if keep or not holds:
         console.print(f"Checkpoint and driver's log: {folder}", soft_wrap=True)
     else:

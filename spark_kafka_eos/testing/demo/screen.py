@@ -45,7 +45,7 @@ class Screen:
         self._bars: dict[str, TaskID] = {}
         self._lines: dict[str, int] = {}
         self._kills = 0
-        self._started = self._said = self._since = clock()
+        self._started = self._last_line = self._since = clock()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -58,15 +58,17 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a line with the seconds since the start."""
-        self._said = self._clock()
-        self._console.print(f"[dim]{self._said - self._started:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True)
+        self._last_line = self._clock()
+        self._console.print(
+            f"[dim]{self._last_line - self._started:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True
+        )
 
     def doing(self, text: str) -> None:
         """Show what is being done: on a terminal below the bars, otherwise in a line if there was none for a while."""
         now = self._clock()
         if text != self._progress.doing:
             self._progress.doing, self._since = text, now
-        if not self._console.is_terminal and now - self._said >= _SILENT_SECONDS:
+        if not self._console.is_terminal and now - self._last_line >= _SILENT_SECONDS:
             self.say(f"{text} (for {now - self._since:.0f} s)")
 
     def killed(self, text: str) -> None:
@@ -113,5 +115,5 @@ def table(figures: Sequence[Figure]) -> Table:
     for figure in figures:
         mark = "[green]ok[/green]" if figure.holds else "[bold red]WRONG[/bold red]"
         note = f" ({figure.note})" if figure.note else ""
-        out.add_row(figure.name, f"{figure.expected:,}", f"{figure.found:,}", mark + note)
+        out.add_row(figure.name, f"{figure.expected:,}", f"{figure.actual:,}", mark + note)
     return out

@@ -227,7 +227,7 @@ class ProgressListener(StreamingQueryListener):
         ends = {tp: end for read in last for tp, end in read.end.items()}
         lag = unread(ends, marks or {})
         waits_since = self._waits_since(run_id, {tp: ends[tp] for tp, offsets in lag.items() if offsets}, marks or {})
-        self._metrics.read(shown, lag=lag, waits_since=waits_since, held=held)
+        self._metrics.read(shown, lag=lag, waits_since=waits_since, open_age=held)
         if near or here is None:
             self._metrics.kafka_answered(marks is not None)
         usual = logging.DEBUG if batch_id is None else logging.INFO

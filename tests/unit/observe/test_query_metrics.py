@@ -105,7 +105,7 @@ def test_an_idle_query_moves_its_last_event_and_not_its_last_batch(metrics):
 def test_lags_are_those_of_a_topics_partitions_together(metrics):
     source = SourceFigures(rows=5, bytes_read=100, rows_aborted=2, lso_lag={T0: 3, T1: 4, U0: 0})
     metrics.read(
-        figures(source), lag={T0: 1, T1: 2, U0: 0}, waits_since={T0: 990.0, T1: 980.0}, held={T0: 20.0, T1: 30.0}
+        figures(source), lag={T0: 1, T1: 2, U0: 0}, waits_since={T0: 990.0, T1: 980.0}, open_age={T0: 20.0, T1: 30.0}
     )
     assert values(metrics, m.LAG) == {("copy", "t"): 3, ("copy", "u"): 0}
     assert values(metrics, m.LAG_SECONDS) == {("copy", "t"): 20.0, ("copy", "u"): 0.0}
@@ -118,8 +118,8 @@ def test_lags_are_those_of_a_topics_partitions_together(metrics):
 
 
 def test_what_kafka_no_longer_answers_is_not_shown(metrics):
-    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, held={T0: 20.0})
-    metrics.read(figures(SourceFigures(lso_lag=None)), lag={}, waits_since={}, held={})
+    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, open_age={T0: 20.0})
+    metrics.read(figures(SourceFigures(lso_lag=None)), lag={}, waits_since={}, open_age={})
     metrics.kafka_answered(False)
     assert [values(metrics, gauge) for gauge in (m.LAG, m.LAG_SECONDS, m.LSO_LAG, m.OPEN_AGE)] == [{}] * 4
     assert values(metrics, m.KAFKA_UP) == {(): 0}
@@ -127,7 +127,7 @@ def test_what_kafka_no_longer_answers_is_not_shown(metrics):
 
 def test_a_query_that_ends_keeps_its_counters_and_loses_its_lag(metrics):
     metrics.committed(outcome())
-    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, held={})
+    metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, open_age={})
     metrics.ended("id", failed=True)
     assert values(metrics, m.RUNNING) == {("copy",): 0}
     assert values(metrics, m.FAILURES) == {("copy",): 1}

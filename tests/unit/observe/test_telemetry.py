@@ -111,7 +111,7 @@ def test_a_task_samples_different_valid_headers_up_to_the_limit():
         sample = Traceparents(limit)
         sample.add(rows)
         sample.add(pa.record_batch([pa.array([b"v"])], names=["value"]))
-        assert sample.found == expected
+        assert sample.values == expected
 
 
 def test_what_failed_has_the_status_of_an_error(export):

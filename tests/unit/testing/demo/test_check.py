@@ -13,8 +13,8 @@ EXPECTED = {number: value(number) for number in (1, 2, 3)}
 RIGHT = [("EWR", value(number)) for number in (1, 2, 3)]
 
 
-def counts(*, found: int = 3, missing: int = 0, duplicates: int = 0, wrong: int = 0, aborted: int = 0) -> Comparison:
-    return Comparison(found=found, missing=missing, duplicates=duplicates, wrong=wrong, aborted=aborted)
+def counts(*, correct: int = 3, missing: int = 0, duplicates: int = 0, wrong: int = 0, aborted: int = 0) -> Comparison:
+    return Comparison(correct=correct, missing=missing, duplicates=duplicates, wrong=wrong, aborted=aborted)
 
 
 def test_the_expected_records_in_any_order_are_all_found() -> None:
@@ -22,7 +22,7 @@ def test_the_expected_records_in_any_order_are_all_found() -> None:
 
 
 def test_a_record_that_is_not_there_is_missing() -> None:
-    assert compare(EXPECTED, RIGHT[1:]) == counts(found=2, missing=1)
+    assert compare(EXPECTED, RIGHT[1:]) == counts(correct=2, missing=1)
 
 
 def test_a_record_read_thrice_is_two_duplicates() -> None:
@@ -34,11 +34,11 @@ def test_a_flight_that_was_not_late_is_wrong() -> None:
 
 
 def test_a_record_with_another_delay_is_wrong_and_its_flight_missing() -> None:
-    assert compare(EXPECTED, [*RIGHT[:2], ("EWR", value(3, delay=6))]) == counts(found=2, missing=1, wrong=1)
+    assert compare(EXPECTED, [*RIGHT[:2], ("EWR", value(3, delay=6))]) == counts(correct=2, missing=1, wrong=1)
 
 
 def test_a_record_keyed_by_another_airport_is_wrong() -> None:
-    assert compare(EXPECTED, [*RIGHT[:2], ("JFK", value(3))]) == counts(found=2, missing=1, wrong=1)
+    assert compare(EXPECTED, [*RIGHT[:2], ("JFK", value(3))]) == counts(correct=2, missing=1, wrong=1)
 
 
 def test_a_copy_of_an_aborted_input_transaction_is_counted_as_that_alone() -> None:
@@ -70,7 +70,7 @@ def test_in_a_correct_run_every_figure_holds() -> None:
 
 def test_each_deviation_makes_its_figure_wrong() -> None:
     assert wrong(survey(read=9)) == ["flights read"]
-    assert wrong(survey(counts(found=2, missing=1))) == ["late flights", "missing"]
+    assert wrong(survey(counts(correct=2, missing=1))) == ["late flights", "missing"]
     assert wrong(survey(counts(duplicates=1))) == ["duplicates"]
     assert wrong(survey(counts(wrong=1))) == ["wrong or unexpected"]
     assert wrong(survey(counts(aborted=1))) == ["aborted records seen"]
@@ -103,7 +103,7 @@ def test_without_killed_executors_the_table_does_not_mention_them() -> None:
 def test_a_batch_written_again_for_another_reason_is_only_a_note() -> None:
     crashed = crashes(executors=(2,), redone=(2, 4))
     shown = figures(flights=10, late=3, aborted_sent=2, crashes=crashed, survey=survey())
-    assert (shown[-1].expected, shown[-1].found, shown[-1].note) == (1, 1, "for other reasons: 4")
+    assert (shown[-1].expected, shown[-1].actual, shown[-1].note) == (1, 1, "for other reasons: 4")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_terminal_shows_what_is_being_done_below_the_bars() -> None:
 
 def test_the_table_marks_each_figure() -> None:
     plain, out = console()
-    plain.print(table([Figure(name="missing", expected=0, found=0), Figure(name="duplicates", expected=0, found=3)]))
+    plain.print(table([Figure(name="missing", expected=0, actual=0), Figure(name="duplicates", expected=0, actual=3)]))
     text = {line.split("│")[1].strip(): line for line in out.getvalue().splitlines() if "│" in line}
     assert "ok" in text["missing"]
     assert "WRONG" in text["duplicates"]
