@@ -1,4 +1,6 @@
-"""Jars that the laboratory and the tests need besides brokers: Kafka's tools, Spark's own connector and Avro."""
+"""Jars that the laboratory and the tests need besides brokers: Kafka's tools, Spark's own connector, Spark's Avro and
+Java's.
+"""
 
 from __future__ import annotations
 
@@ -46,3 +48,12 @@ def avro() -> Bundle:
     """Spark's `from_avro` and `to_avro`, of the release that also runs on the newest Spark."""
     module = Module(organisation="org.apache.spark", name="spark-avro_2.13", revision="4.1.1", alone=True)
     return Bundle(name="spark-avro", version="4.1.1", modules=(module,))
+
+
+def java_avro() -> Bundle:
+    """Avro's own implementation in Java, with its dependencies."""
+    modules = (
+        Module(organisation="org.apache.avro", name="avro", revision="1.12.1"),
+        Module(organisation="org.slf4j", name="slf4j-nop", revision="2.0.17"),
+    )
+    return Bundle(name="avro", version="1.12.1", modules=modules)

@@ -1,16 +1,17 @@
 """From Avro's binary form to Arrow columns, a field of all rows at a time, from a writer's to a reader's schema.
 
 `reader(writer, reader)` compiles both schemas into a function of rows. Where they do not resolve, `Incompatible` is
-raised, or, if it depends on the value (a branch of a union, a symbol of an enum), the row is noted.
+raised, or, if it depends on the value (a branch of a union, a symbol of an enum), the row is noted. What a logical type
+becomes is in avro_logical.
 
 Source: Apache Avro specification 1.12, "Binary encoding" and "Schema resolution".
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.kafka.wire.columns import Int64s
+from spark_kafka_eos.registry.avro_defaults import default_of
 from spark_kafka_eos.registry.avro_extent import Damaged, Extent, extent
+from spark_kafka_eos.registry.avro_logical import Contradiction, factor, shift
 from spark_kafka_eos.registry.avro_schema import (
     NULL,
     Array,
@@ -32,6 +35,7 @@ from spark_kafka_eos.registry.avro_schema import (
     Record,
     Union,
     arrow_type,
+    say,
 )
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import Mask, ReadColumn, Rows, fixed, longs, texts, within
@@ -51,55 +55,65 @@ class Incompatible(ValueError):
     """A writer's schema cannot be read with the reader's. The text names the part."""
 
 
-def reader(writer: Avro, wanted: Avro) -> ReadColumn:
-    """The function that reads rows of `writer` as a column of `arrow_type(wanted)`. Raises Incompatible."""
+def reader(writer: Avro, wanted: Avro, path: str = "", *, full_name: bool = False) -> ReadColumn:
+    """The function that reads rows of `writer` as a column of `arrow_type(wanted)`. Raises Incompatible.
+
+    `path` names the field in errors. With `full_name`, a type's namespace counts, too.
+    """
     if isinstance(writer, Union):
-        return _from_union(writer, wanted)
+        return _from_union(writer, wanted, path)
     if isinstance(wanted, Union):
-        return _to_union(writer, wanted)
-    match writer, wanted:
-        case Record(), Record() if _same_name(writer, wanted):
-            return _record(writer, wanted)
-        case Array(), Array():
-            return _array(writer, wanted)
-        case Map(), Map():
-            return _map(writer, wanted)
-        case Enum(), Enum() if _same_name(writer, wanted):
-            return _enum(writer, wanted)
-        case Fixed(), Fixed() if _same_name(writer, wanted) and writer.size == wanted.size:
-            return _fixed(wanted)
-        case Primitive(), Primitive() if wanted.name in _PROMOTIONS.get(writer.name, {writer.name}):
-            return _primitive(writer, wanted)
-    raise Incompatible(f"{_say(writer)} cannot be read as {_say(wanted)}")
+        return _to_union(writer, wanted, path, full_name=full_name)
+    try:
+        match writer, wanted:
+            case Record(), Record() if _same_name(writer, wanted, full_name=full_name):
+                return _record(writer, wanted, path)
+            case Array(), Array():
+                return _array(writer, wanted, path)
+            case Map(), Map():
+                return _map(writer, wanted, path)
+            case Enum(), Enum() if _same_name(writer, wanted, full_name=full_name):
+                return _enum(writer, wanted)
+            case Fixed(), Fixed() if _same_name(writer, wanted, full_name=full_name) and writer.size == wanted.size:
+                return _fixed(wanted, shift(writer, wanted))
+            case Primitive(), Primitive() if wanted.name in _PROMOTIONS.get(writer.name, {writer.name}):
+                return _primitive(writer, wanted)
+    except Contradiction as error:
+        raise _refused(path, str(error)) from error
+    raise _refused(path, f"{say(writer)} cannot be read as {say(wanted)}")
 
 
-def _say(avro: Avro) -> str:
-    if isinstance(avro, Union):
-        return "a union"
-    return f"{type(avro).__name__.lower()} {avro.name}" if hasattr(avro, "name") else type(avro).__name__.lower()
+def _refused(path: str, why: str) -> Incompatible:
+    return Incompatible(f"field {path}: {why}" if path else why)
 
 
-def _same_name(writer: Record | Enum | Fixed, wanted: Record | Enum | Fixed) -> bool:
+def _inside(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _same_name(writer: Record | Enum | Fixed, wanted: Record | Enum | Fixed, *, full_name: bool = False) -> bool:
     """Names match without their namespaces, as Avro says and Confluent's registry allows."""
-    names = {name.rpartition(".")[2] for name in (wanted.name, *wanted.aliases)}
-    return writer.name.rpartition(".")[2] in names
+    names = {wanted.name, *wanted.aliases}
+    return writer.name in names if full_name else _short(writer.name) in set(map(_short, names))
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 # Records.
 
 
-def _record(writer: Record, wanted: Record) -> ReadColumn:
+def _record(writer: Record, wanted: Record, path: str) -> ReadColumn:
     slots = {each.name: number for number, each in enumerate(wanted.fields)}
     slots = {alias: slots[each.name] for each in wanted.fields for alias in each.aliases} | slots
     steps: list[tuple[int, ReadColumn]] = []
     for each in writer.fields:
         slot = slots.get(each.name, -1)
-        try:
-            steps.append((slot, reader(each.type, wanted.fields[slot].type) if slot >= 0 else _skip(each.type)))
-        except Incompatible as error:
-            raise Incompatible(f"field {each.name}: {error}") from error
+        inside = _inside(path, each.name)
+        steps.append((slot, reader(each.type, wanted.fields[slot].type, inside) if slot >= 0 else _skip(each.type)))
     written = {slot for slot, _ in steps}
-    defaults = {slot: _default(each) for slot, each in enumerate(wanted.fields) if slot not in written}
+    defaults = {slot: _default(each, path) for slot, each in enumerate(wanted.fields) if slot not in written}
     fields = list(arrow_type(wanted))
 
     def read(rows: Rows) -> pa.Array:
@@ -115,56 +129,24 @@ def _record(writer: Record, wanted: Record) -> ReadColumn:
     return read
 
 
-def _default(each: Field) -> pa.Scalar:
+def _default(each: Field, path: str) -> pa.Scalar:
     if not each.has_default:
-        raise Incompatible(f"field {each.name} is not in the writer's schema and has no default")
+        raise Incompatible(f"field {_inside(path, each.name)} is not in the writer's schema and has no default")
     return default_of(each)
-
-
-def default_of(each: Field) -> pa.Scalar:
-    """The field's default as a value of `arrow_type`."""
-    return pa.array([_python(json.loads(each.default), each.type)], arrow_type(each.type))[0]
-
-
-def _python(value: Any, kind: Avro) -> Any:
-    """A default as `pa.array` takes it. In JSON, bytes are text of the code points 0 to 255."""
-    match kind:
-        case Union():
-            branch = kind.branches[0]
-            inner = _python(value, branch)
-            if kind.single is not None or branch == NULL:
-                return inner
-            return {f"member{kind.present.index(branch)}": inner}
-        case Record():
-            return {
-                each.name: _python(value.get(each.name, json.loads(each.default)), each.type) for each in kind.fields
-            }
-        case Array():
-            return [_python(each, kind.items) for each in value]
-        case Map():
-            return [(key, _python(each, kind.values)) for key, each in value.items()]
-        case Primitive(name="bytes") | Fixed():
-            raw = value.encode("latin-1")
-            if kind.logical == "decimal":
-                return _decimals(pa.array([raw], pa.binary()), kind)[0][0].as_py()
-            return raw
-        case Primitive(logical="timestamp-millis" | "local-timestamp-millis"):
-            return value * 1000
-    return value
 
 
 # Unions.
 
 
-def _from_union(writer: Union, wanted: Avro) -> ReadColumn:
-    reads: list[ReadColumn | None] = []
+def _from_union(writer: Union, wanted: Avro, path: str) -> ReadColumn:
+    reads: list[ReadColumn | str] = []
     for branch in writer.branches:
         try:
-            reads.append(reader(branch, wanted))
-        except Incompatible:
-            reads.append(None)
-    if not any(reads):
-        raise Incompatible(f"no branch of a union can be read as {_say(wanted)}")
+            reads.append(reader(branch, wanted, path, full_name=_namesakes(branch, writer.branches) > 1))
+        except Incompatible as error:
+            reads.append(str(error))
+    if all(isinstance(read, str) for read in reads):
+        raise Incompatible("; ".join(dict.fromkeys(map(str, reads))))
     kind = arrow_type(wanted)
 
     def read(rows: Rows) -> pa.Array:
@@ -187,10 +169,19 @@ def _from_union(writer: Union, wanted: Avro) -> ReadColumn:
     return read
 
 
-def _branch(rows: Rows, read: ReadColumn | None, kind: pa.DataType) -> pa.Array:
-    if read is not None:
+def _namesakes(kind: Avro, branches: Sequence[Avro]) -> int:
+    """How many named types of the union have the short name of this one."""
+    if not isinstance(kind, Record | Enum | Fixed):
+        return 0
+    named = [branch.name for branch in branches if isinstance(branch, Record | Enum | Fixed)]
+    return [_short(name) for name in named].count(_short(kind.name))
+
+
+def _branch(rows: Rows, read: ReadColumn | str, kind: pa.DataType) -> pa.Array:
+    """`read` is why the branch cannot be read, or reads it."""
+    if not isinstance(read, str):
         return read(rows)
-    rows.note(np.ones(len(rows), np.bool_), Cause.INCOMPATIBLE)
+    rows.note(np.ones(len(rows), np.bool_), Cause.INCOMPATIBLE, read)
     return pa.nulls(len(rows), kind)
 
 
@@ -204,23 +195,48 @@ def _index(rows: Rows, below: int) -> Int64s:
     return index
 
 
-def _to_union(writer: Avro, wanted: Union) -> ReadColumn:
-    """The first branch of the reader's union that fits; a branch of the same type is preferred."""
+def _to_union(writer: Avro, wanted: Union, path: str, *, full_name: bool) -> ReadColumn:
     kind = arrow_type(wanted)
     if writer == NULL:
         if NULL not in wanted.branches:
-            raise Incompatible("null cannot be read as a union without null")
+            raise _refused(path, "null cannot be read as a union without null")
         return lambda rows: pa.nulls(len(rows), kind)
     if wanted.single is not None:
-        return reader(writer, wanted.single)
-    choices = sorted(range(len(wanted.present)), key=lambda number: wanted.present[number] != writer)
-    for number in choices:
-        try:
-            read = reader(writer, wanted.present[number])
-        except Incompatible:
-            continue
-        return _member(read, number, kind)
-    raise Incompatible(f"{_say(writer)} fits no branch of a union")
+        return reader(writer, wanted.single, path, full_name=full_name)
+    number = _counterpart(writer, wanted.present, full_name=full_name)
+    if number is None:
+        raise _refused(path, f"{say(writer)} fits no branch of a union, or more than one")
+    return _member(reader(writer, wanted.present[number], path, full_name=full_name), number, kind)
+
+
+def _counterpart(writer: Avro, branches: Sequence[Avro], *, full_name: bool) -> int | None:
+    """The number of the branch that the writer's type is to be read as; whether it can be, does not count. Of named
+    types that is the one of the full name, else of the only short name. Of others, it is the same type, else the first
+    that it is promoted to.
+    """
+
+    def first(fits: Callable[[Any], bool]) -> int | None:
+        return next((number for number, branch in enumerate(branches) if fits(branch)), None)
+
+    if not isinstance(writer, Record | Enum | Fixed):
+        number = first(lambda branch: _bare(branch) == _bare(writer))
+        if number is None and isinstance(writer, Primitive):
+            promotions = _PROMOTIONS.get(writer.name, set())
+            return first(lambda branch: isinstance(branch, Primitive) and branch.name in promotions)
+        return number
+    same = [branch if isinstance(branch, type(writer)) else None for branch in branches]
+    number = first(lambda branch: branch in same and branch.name == writer.name)
+    if number is None:
+        number = first(lambda branch: branch in same and writer.name in branch.aliases)
+    if number is not None or full_name:
+        return number
+    short = [place for place, branch in enumerate(same) if branch is not None and _same_name(writer, branch)]
+    return short[0] if len(short) == 1 else None
+
+
+def _bare(avro: Avro) -> str:
+    """The type without its name, its logical type and what is in it."""
+    return avro.name if isinstance(avro, Primitive) else type(avro).__name__
 
 
 def _member(read: ReadColumn, number: int, kind: pa.DataType) -> ReadColumn:
@@ -235,8 +251,8 @@ def _member(read: ReadColumn, number: int, kind: pa.DataType) -> ReadColumn:
 # Arrays and maps.
 
 
-def _array(writer: Array, wanted: Array) -> ReadColumn:
-    read, kind = reader(writer.items, wanted.items), arrow_type(wanted)
+def _array(writer: Array, wanted: Array, path: str) -> ReadColumn:
+    read, kind = reader(writer.items, wanted.items, _inside(path, "element")), arrow_type(wanted)
     smallest, step = _at_least(writer.items), extent(writer.items)
 
     def array(rows: Rows) -> pa.Array:
@@ -246,24 +262,25 @@ def _array(writer: Array, wanted: Array) -> ReadColumn:
     return array
 
 
-def _map(writer: Map, wanted: Map) -> ReadColumn:
-    value, kind = reader(writer.values, wanted.values), arrow_type(wanted)
+def _map(writer: Map, wanted: Map, path: str) -> ReadColumn:
+    value, kind = reader(writer.values, wanted.values, _inside(path, "value")), arrow_type(wanted)
     entry = pa.struct([pa.field("key", pa.string()), pa.field("value", kind.item_type)])
 
     def read(rows: Rows) -> pa.Array:
         keys = texts(rows, within(rows, longs(rows)), utf8=True)
         return pa.StructArray.from_arrays([keys, value(rows)], fields=list(entry))
 
-    smallest, step = (
-        _smallest(writer.values),
-        extent(Record("", (Field("", Primitive("string")), Field("", writer.values)))),
-    )
+    smallest, step = _smallest(_entry(writer)), extent(_entry(writer))
 
     def map_(rows: Rows) -> pa.Array:
-        offsets, entries = _blocks(rows, read, entry, 1 + smallest, step)
+        offsets, entries = _blocks(rows, read, entry, smallest, step)
         return pa.MapArray.from_arrays(offsets, entries.field(0), entries.field(1), kind)
 
     return map_
+
+
+def _entry(kind: Map) -> Record:
+    return Record("", (Field("", Primitive("string")), Field("", kind.values)))
 
 
 def _blocks(rows: Rows, read: ReadColumn, kind: pa.DataType, smallest: int, step: Extent) -> tuple[pa.Array, pa.Array]:
@@ -350,7 +367,7 @@ def _at_least(avro: Avro) -> int:
     """
     size = _smallest(avro)
     if not size:
-        raise UnsupportedSchema(f"an array or map of {_say(avro)}, whose values take no bytes")
+        raise UnsupportedSchema(f"an array or map of {say(avro)}, whose values take no bytes")
     return size
 
 
@@ -376,11 +393,11 @@ def _primitive(writer: Primitive, wanted: Primitive) -> ReadColumn:
         case "boolean":
             return _boolean
         case "int" | "long":
-            return _number(4 if writer.name == "int" else 8, wanted, kind)
+            return _number(4 if writer.name == "int" else 8, wanted, kind, factor(writer, wanted))
         case "float" | "double":
             code = "<f4" if writer.name == "float" else "<f8"
             return lambda rows: pa.array(fixed(rows, code)).cast(kind)
-    return _string(wanted)
+    return _string(wanted, shift(writer, wanted))
 
 
 def _boolean(rows: Rows) -> pa.Array:
@@ -391,10 +408,9 @@ def _boolean(rows: Rows) -> pa.Array:
     return pa.array(byte == 1)
 
 
-def _number(size: int, wanted: Primitive, kind: pa.DataType) -> ReadColumn:
+def _number(size: int, wanted: Primitive, kind: pa.DataType, times: int) -> ReadColumn:
     code = {"int": np.int32, "float": np.float32, "double": np.float64}.get(wanted.name, np.int64)
-    scale = 1000 if wanted.logical.endswith("-millis") else 1
-    limit = 2**63 // 1000
+    most = (2**63 - 1) // times
 
     def number(rows: Rows) -> pa.Array:
         value = longs(rows, _INT_BYTES if size == 4 else 10)
@@ -402,30 +418,30 @@ def _number(size: int, wanted: Primitive, kind: pa.DataType) -> ReadColumn:
             wide = value != value.astype(np.int32)
             if wide.any():
                 rows.note(wide)
-        if scale > 1:
-            wide = (value > limit - 1) | (value < 1 - limit)
+        if times > 1:
+            wide = (value > most) | (value < -most)
             if wide.any():
                 rows.note(wide, Cause.OUT_OF_RANGE)
-            value = value * scale
+            value = value * times
         return pa.array(value.astype(code, copy=False)).view(kind)
 
     return number
 
 
-def _string(wanted: Primitive) -> ReadColumn:
+def _string(wanted: Primitive, zeros: int) -> ReadColumn:
     def string(rows: Rows) -> pa.Array:
         column = texts(rows, within(rows, longs(rows)), utf8=wanted.name == "string")
-        return _decimal(rows, column, wanted) if wanted.logical == "decimal" else column
+        return _decimal(rows, column, wanted, zeros) if wanted.logical == "decimal" else column
 
     return string
 
 
-def _fixed(wanted: Fixed) -> ReadColumn:
+def _fixed(wanted: Fixed, zeros: int) -> ReadColumn:
     def read(rows: Rows) -> pa.Array:
         column = texts(rows, within(rows, np.full(len(rows), wanted.size)), utf8=False)
         match wanted.logical:
             case "decimal":
-                return _decimal(rows, column, wanted)
+                return _decimal(rows, column, wanted, zeros)
             case "uuid":
                 return _uuids(column)
         return column
@@ -435,8 +451,6 @@ def _fixed(wanted: Fixed) -> ReadColumn:
 
 def _uuids(column: pa.BinaryArray) -> pa.Array:
     """The text of each UUID; of a row that was noted, anything."""
-    from uuid import UUID
-
     return pa.array([str(UUID(bytes=value)) if len(value) == 16 else "" for value in column.to_pylist()], pa.string())
 
 
@@ -454,15 +468,17 @@ def _enum(writer: Enum, wanted: Enum) -> ReadColumn:
     return read
 
 
-def _decimal(rows: Rows, column: pa.BinaryArray, kind: Primitive | Fixed) -> pa.Array:
-    decimals, wide = _decimals(column, kind)
+def _decimal(rows: Rows, column: pa.BinaryArray, kind: Primitive | Fixed, zeros: int) -> pa.Array:
+    decimals, wide = _decimals(column, kind, zeros)
     if wide.any():
         rows.note(wide, Cause.OUT_OF_RANGE)
     return decimals
 
 
-def _decimals(column: pa.BinaryArray, kind: Primitive | Fixed) -> tuple[pa.Array, Mask]:
-    """Unscaled numbers in two's complement, highest byte first, as decimals; and which do not fit the precision."""
+def _decimals(column: pa.BinaryArray, kind: Primitive | Fixed, zeros: int = 0) -> tuple[pa.Array, Mask]:
+    """Unscaled numbers in two's complement, highest byte first, as decimals; and which do not fit the precision. Their
+    scale is that of `kind` less `zeros`.
+    """
     ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset).astype(np.int64)
     data = np.concatenate([np.frombuffer(column.buffers()[2] or b"", np.uint8, ends[-1]), np.zeros(1, np.uint8)])
     start, length = ends[:-1], np.diff(ends)
@@ -475,26 +491,63 @@ def _decimals(column: pa.BinaryArray, kind: Primitive | Fixed) -> tuple[pa.Array
     for row in np.flatnonzero(length > 16):  # more bytes than needed are fine if they only repeat the sign
         wide[row] |= bool((data[start[row] : ends[row + 1] - 16] != sign[row]).any())
     unscaled = pa.Array.from_buffers(pa.decimal128(38), len(column), [None, pa.py_buffer(table)])
-    limit = pa.scalar(10**kind.precision - 1, pa.decimal128(38))
+    made: pa.Decimal128Type = arrow_type(kind)
+    limit = pa.scalar(10 ** max(made.precision - zeros, 0) - 1, pa.decimal128(38))
     small = pc.and_(pc.less_equal(unscaled, limit), pc.greater_equal(unscaled, pc.negate(limit)))
     wide |= ~small.to_numpy(zero_copy_only=False)
     table[wide] = 0
-    return pa.Array.from_buffers(arrow_type(kind), len(column), [None, pa.py_buffer(table)]), wide
+    if zeros:
+        return pa.Array.from_buffers(
+            pa.decimal128(38, kind.scale - zeros), len(column), [None, pa.py_buffer(table)]
+        ).cast(made), wide
+    return pa.Array.from_buffers(made, len(column), [None, pa.py_buffer(table)]), wide
 
 
 # What the reader does not want.
 
 
 def _skip(writer: Avro) -> ReadColumn:
-    """Moves over a value. Only what is costly to make is not made."""
+    """Moves over a value, whose type need not be one that Spark has, nor its value in the type's range."""
     match writer:
         case Primitive(name="string" | "bytes"):
             return _skip_text
+        case Primitive():
+            return _primitive(Primitive(writer.name), Primitive(writer.name))
         case Fixed():
             return lambda rows: _skip_bytes(rows, np.full(len(rows), writer.size))
+        case Enum():
+            return lambda rows: _index(rows, len(writer.symbols))
         case Record():
             return _skip_all([_skip(each.type) for each in writer.fields])
-    return reader(writer, writer)
+        case Array():
+            return _skip_items(writer.items)
+        case Map():
+            return _skip_items(_entry(writer))
+    return _skip_branch([_skip(branch) for branch in writer.branches])
+
+
+def _skip_items(items: Avro) -> ReadColumn:
+    skip, smallest, step = _skip(items), _at_least(items), extent(items)
+
+    def nothing(rows: Rows) -> pa.Array:
+        skip(rows)
+        return pa.nulls(len(rows))
+
+    return lambda rows: _blocks(rows, nothing, pa.null(), smallest, step)
+
+
+def _skip_branch(steps: Sequence[ReadColumn]) -> ReadColumn:
+    def skip(rows: Rows) -> pa.Array:
+        branch = _index(rows, len(steps))
+        for number, step in enumerate(steps):
+            which = np.flatnonzero(branch == number)
+            if which.size:
+                some = rows.some(which)
+                step(some)
+                rows.join(which, some)
+        return None
+
+    return skip
 
 
 def _skip_text(rows: Rows) -> pa.Array:

@@ -12,8 +12,8 @@
 | local-timestamp-millis, local-timestamp-micros | timestamp[us] |
 | other logical types (time-millis, duration, …) | as if they were not there |
 
-This is how Spark's `from_avro` maps them. Recursive types and records without fields have no Spark type: they are
-refused.
+This is how Spark's `from_avro` maps them. Recursive types, records without fields and decimals with more than 38 digits
+after the point have no Spark type: they are refused. A decimal of a higher precision has 38 digits.
 
 Source: Apache Avro specification 1.12.
 """
@@ -21,6 +21,7 @@ Source: Apache Avro specification 1.12.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,11 @@ class Primitive:
     logical: str = ""
     precision: int = 0
     scale: int = 0
+
+    @property
+    def in_spark(self) -> bool:
+        """Whether Spark has a type for the logical one."""
+        return self.logical == "decimal" or self.logical in _ARROW
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,9 @@ class Union:
         """The one type that all branches but null have in Spark; None if there are several."""
         if len(self.present) == 1:
             return self.present[0]
+        names = {branch.name for branch in self.present if isinstance(branch, Primitive) and not branch.in_spark}
         for narrow, wide in (("int", "long"), ("float", "double")):
-            if set(self.present) == {Primitive(narrow), Primitive(wide)}:
+            if len(self.present) == 2 and names == {narrow, wide}:
                 return Primitive(wide)
         return None
 
@@ -117,8 +124,8 @@ def parse(text: str, references: Mapping[str, str] | None = None) -> Avro:
     named: dict[str, Any] = {}
     try:
         for each in (references or {}).values():
-            parse_schema(json.loads(each), named)
-        return _build(parse_schema(_json(text), named), named, Nesting())
+            _resolved(each, named)
+        return _build(_resolved(text, named), named, Nesting())
     except UnsupportedSchema:
         raise
     except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -127,9 +134,24 @@ def parse(text: str, references: Mapping[str, str] | None = None) -> Avro:
         raise UnsupportedSchema("the schema is nested too deeply") from error
 
 
-def _json(text: str) -> Any:
-    """A schema may be a bare name, too: `string` beside `"string"`."""
-    return text.strip() if text.strip() in _PRIMITIVES else json.loads(text)
+def _resolved(text: str, named: dict[str, Any]) -> Any:
+    """The schema's JSON with full names, added to those of `named`. A schema may be a bare name, too: `string` beside
+    `"string"`. A default that does not fit its type only matters where it is needed; registries have many.
+    """
+    tree = text.strip() if text.strip() in _PRIMITIVES else json.loads(text, object_hook=_without_invalid_decimal)
+    return parse_schema(tree, named, _ignore_default_error=True)
+
+
+def _without_invalid_decimal(tree: dict[str, Any]) -> dict[str, Any]:
+    """Avro wants a logical type that is invalid ignored; fastavro would refuse the schema."""
+    if tree.get("logicalType") != "decimal":
+        return tree
+    precision, scale, size = (tree.get(key, 0) for key in ("precision", "scale", "size"))
+    if type(precision) is type(scale) is type(size) is int and 0 <= scale <= precision > 0:
+        digits = math.floor(math.log10(2) * (8 * size - 1))
+        if tree.get("type") == "bytes" or (tree.get("type") == "fixed" and precision <= digits):
+            return tree
+    return {key: value for key, value in tree.items() if key != "logicalType"}
 
 
 def _build(tree: Any, named: Mapping[str, Any], above: Nesting) -> Avro:
@@ -176,24 +198,23 @@ def _full(aliases: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 _LOGICAL = {
-    "int": {"date"},
-    "long": {"timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"},
+    "int": {"date", "time-millis"},
+    "long": {
+        "time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis",
+        "local-timestamp-micros", "local-timestamp-nanos",
+    },
     "string": {"uuid"},
-}
+    "bytes": {"big-decimal"},
+}  # fmt: skip
 
 
 def _logical(tree: Mapping[str, Any]) -> tuple[str, int, int]:
     """Logical type, precision and scale. A logical type that is unknown or does not fit is ignored, as Avro says."""
     logical, kind = tree.get("logicalType"), tree["type"]
-    if logical == "decimal" and kind in {"bytes", "fixed"}:
-        precision, scale = int(tree.get("precision", 0)), int(tree.get("scale", 0))
-        if precision > MAX_PRECISION:
-            raise UnsupportedSchema(f"decimal of precision {precision}: Spark's decimals have at most {MAX_PRECISION}")
-        if 0 <= scale <= precision and precision > 0:
-            return "decimal", precision, scale
-        return "", 0, 0
-    if logical == "uuid" and kind == "fixed" and tree["size"] == 16:
-        return "uuid", 0, 0
+    if logical == "decimal":
+        return "decimal", tree["precision"], tree.get("scale", 0)
+    if kind == "fixed" and (logical, tree["size"]) in {("uuid", 16), ("duration", 12)}:
+        return str(logical), 0, 0
     return (str(logical), 0, 0) if logical in _LOGICAL.get(kind, ()) else ("", 0, 0)
 
 
@@ -206,13 +227,33 @@ _ARROW = {
 }  # fmt: skip
 
 
+def say(avro: Avro) -> str:
+    """What errors call the type."""
+    match avro:
+        case Union():
+            return "a union"
+        case Primitive(logical="decimal") | Fixed(logical="decimal"):
+            return f"decimal({avro.precision},{avro.scale})"
+        case Primitive():
+            return f"{avro.name} ({avro.logical})" if avro.logical else avro.name
+        case Record() | Enum() | Fixed():
+            return f"{type(avro).__name__.lower()} {avro.name}"
+    return type(avro).__name__.lower()
+
+
+def _decimal(avro: Primitive | Fixed) -> pa.DataType:
+    if avro.scale > MAX_PRECISION:
+        raise UnsupportedSchema(f"{say(avro)}: Spark's decimals have at most {MAX_PRECISION} digits")
+    return pa.decimal128(min(avro.precision, MAX_PRECISION), avro.scale)
+
+
 def arrow_type(avro: Avro) -> pa.DataType:
     """The Arrow type of the table above. Raises UnsupportedSchema."""
     match avro:
         case Primitive(logical="decimal") | Fixed(logical="decimal"):
-            return pa.decimal128(avro.precision, avro.scale)
+            return _decimal(avro)
         case Primitive():
-            return _ARROW[avro.logical or avro.name]
+            return _ARROW[avro.logical if avro.in_spark else avro.name]
         case Fixed():
             return pa.string() if avro.logical == "uuid" else pa.binary()
         case Enum():

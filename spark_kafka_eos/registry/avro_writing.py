@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.kafka.wire.columns import from_offsets, interleave, lengths
 from spark_kafka_eos.kafka.wire.varint import varint_column, varints
-from spark_kafka_eos.registry.avro_reading import default_of
+from spark_kafka_eos.registry.avro_defaults import default_of
+from spark_kafka_eos.registry.avro_logical import factor
 from spark_kafka_eos.registry.avro_schema import NULL, Array, Avro, Enum, Field, Fixed, Map, Primitive, Record, Union
 from spark_kafka_eos.registry.avro_schema import arrow_type as arrow_type_of
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 
 Pieces = list[pa.BinaryArray]
 
@@ -107,7 +109,10 @@ def _record(avro: Record, column: pa.Array, path: str) -> Pieces:
 def _missing(each: Field, rows: int, path: str) -> pa.Array:
     if not each.has_default:
         raise InvalidSchema(f"{path} lacks the field {each.name}, which has no default in its Avro schema")
-    return pa.repeat(default_of(each), rows)
+    try:
+        return pa.repeat(default_of(each), rows)
+    except UnsupportedSchema as error:
+        raise InvalidSchema(f"{path}: {error}") from error
 
 
 def _union(avro: Union, column: pa.Array, path: str) -> Pieces:
@@ -130,7 +135,7 @@ def _branches(avro: Union, column: pa.Array, path: str) -> NDArray[np.int64]:
     """Each row's number of a branch."""
     null = column.is_null().to_numpy(zero_copy_only=False)
     if avro.single is not None or not avro.present:
-        which = np.full(len(column), avro.branches.index(avro.single or NULL))
+        which = np.full(len(column), _number_of(avro, avro.single or NULL))
     else:
         _check(pa.types.is_struct(column.type), path, column, "a union: a struct of member0, member1, …")
         members = np.array(
@@ -148,6 +153,12 @@ def _branches(avro: Union, column: pa.Array, path: str) -> NDArray[np.int64]:
             raise InvalidRow(f"{path} is null in a row, and its schema does not allow null")
         which[null] = avro.branches.index(NULL)
     return which
+
+
+def _number_of(avro: Union, kind: Avro) -> int:
+    """Of int and long, the one number of Spark is the long, whatever its logical type."""
+    names = [branch.name if isinstance(branch, Primitive) else "" for branch in avro.branches]
+    return avro.branches.index(kind) if kind in avro.branches else names.index(getattr(kind, "name", ""))
 
 
 def _of_branch(avro: Union, branch: Avro, column: pa.Array) -> pa.Array:
@@ -256,8 +267,8 @@ def _primitive(avro: Primitive, column: pa.Array, path: str) -> Pieces:
             table = np.ascontiguousarray(column.to_numpy()).view(np.uint8)
         case _:
             number = column.view(pa.int32() if kind.bit_width == 32 else pa.int64()).to_numpy()
-            if avro.logical.endswith("-millis"):
-                number = number // 1000
+            if (times := factor(avro, avro)) > 1:
+                number = number // times
             return [_numbers(number.astype(np.int64))]
     size = len(table) // len(column)
     return [from_offsets(np.arange(len(column) + 1, dtype=np.int32) * np.int32(size), table)]

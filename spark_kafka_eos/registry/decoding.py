@@ -35,6 +35,9 @@ _SAID = {
 }
 
 
+_LONGEST = 500  # characters of a message: a schema can have names of any length
+
+
 class DecodeFault(NamedTuple):
     cause: Cause
     message: str
@@ -116,6 +119,8 @@ def _pass(values: pa.BinaryArray, group: Group, read: ReadColumn) -> tuple[pa.Ar
         assert cause is not None
         at, size = int(rows.faults.at[number] - start[number]), int(rows.end[number] - start[number])
         said = _SAID[cause].format(schema=group.schema, at=min(at, size), size=size)
+        if number in rows.faults.reasons:
+            said = f"{said}: {rows.faults.reasons[number]}"[:_LONGEST]
         wrong[int(group.rows[number])] = DecodeFault(cause, said, group.schema)
     return column, wrong
 
@@ -164,7 +169,8 @@ def _reader(
 
 
 def _unreadable(schema: SchemaKey, why: str) -> DecodeFault:
-    return DecodeFault(Cause.INCOMPATIBLE, f"schema {schema} cannot be read with the reader's: {why}"[:500], schema)
+    said = f"schema {schema} cannot be read with the reader's: {why}"[:_LONGEST]
+    return DecodeFault(Cause.INCOMPATIBLE, said, schema)
 
 
 def refuse(decoded: Decoded) -> pa.Array:

@@ -32,11 +32,14 @@ class Faults:
     def __init__(self, rows: int) -> None:
         self.cause = np.zeros(rows, np.uint8)
         self.at = np.zeros(rows, np.int64)
+        self.reasons: dict[int, str] = {}  # by row, where the schemas alone say why
 
-    def note(self, rows: Int64s, at: Int64s, cause: Cause) -> None:
+    def note(self, rows: Int64s, at: Int64s, cause: Cause, reason: str = "") -> None:
         new = self.cause[rows] == 0
         self.cause[rows[new]] = 1 + _CAUSES.index(cause)
         self.at[rows[new]] = at[new]
+        if reason:
+            self.reasons |= dict.fromkeys(rows[new].tolist(), reason)
 
     def of(self, row: int) -> Cause | None:
         number = int(self.cause[row])
@@ -63,8 +66,8 @@ class Rows:
     def join(self, which: Int64s | Mask, part: Rows) -> None:
         self.at[which] = part.at
 
-    def note(self, wrong: Mask, cause: Cause = Cause.UNDECODABLE) -> None:
-        self.faults.note(self.row[wrong], self.at[wrong], cause)
+    def note(self, wrong: Mask, cause: Cause = Cause.UNDECODABLE, reason: str = "") -> None:
+        self.faults.note(self.row[wrong], self.at[wrong], cause, reason)
 
     def note_one(self, number: int, cause: Cause) -> None:
         self.faults.note(self.row[[number]], self.at[[number]], cause)

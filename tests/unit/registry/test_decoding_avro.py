@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import RegistryError, UndecodableRecord
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
-from spark_kafka_eos.registry.avro_schema import parse
+from spark_kafka_eos.registry.avro_schema import arrow_type, parse
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.formats import QuerySchema
@@ -158,7 +158,7 @@ def test_named_types_of_other_subjects_are_found(server, client):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_milliseconds_are_read_as_far_as_sparks_microseconds_go(sign):
     kind = parse('{"type": "long", "logicalType": "timestamp-millis"}')
-    last = 2**63 // 1000 - 1
+    last = (2**63 - 1) // 1000
     rows = rows_of(pa.array([varint(sign * last), varint(sign * (last + 1))]))
     column = reader(kind, kind)(rows)
     rows.finish()
@@ -238,20 +238,44 @@ def test_a_value_is_read_as_the_readers_type_or_says_why_not(writer, wanted, bod
     ("schema", "said"),
     [
         ('{"type": "record", "name": "a.Tree", "fields": [{"name": "up", "type": ["null", "a.Tree"]}]}', "a.Tree"),
-        (record(["a", {"type": "bytes", "logicalType": "decimal", "precision": 40}]), "precision 40"),
+        (record(["a", {"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 39}]), r"decimal\(40,39\)"),
         ("{", "not an Avro schema"),
         ('{"type": "nothing"}', "not an Avro schema"),
     ],
 )
 def test_a_schema_that_spark_has_no_type_for_is_refused_by_name(schema, said):
     with pytest.raises(UnsupportedSchema, match=said):
-        parse(schema)
+        arrow_type(parse(schema))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ({"type": "int", "logicalType": "date"}, "today"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 1}, "\n"),
+        ({"type": "fixed", "name": "F", "size": 2}, "x"),
+        ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "x"),
+        ("int", None),
+        ("int", 2**31),
+        ("string", 1),
+        (["null", "int"], "null"),
+        ({"type": "array", "items": "int"}, {}),
+        ({"type": "map", "values": "int"}, []),
+    ],
+)
+def test_a_default_that_does_not_fit_only_matters_where_it_is_needed(kind, default):
+    """Registries have many of them, such as "null" for a union of null and int."""
+    written, without = parse(record(["a", kind, default], ["b", "int"])), record(["b", "int"])
+    assert reader(parse(without), parse(without))(rows_of(pa.array([b"\2"]))).to_pylist() == [{"b": 1}]
+    assert reader(written, written)(rows_of(pa.array([], pa.binary()))).to_pylist() == []
+    with pytest.raises(UnsupportedSchema, match="default of field a does not fit its type"):
+        reader(parse(without), written)
 
 
 @pytest.mark.parametrize(
     ("writer", "wanted", "said"),
     [
-        ('"string"', '"int"', "string cannot be read as primitive int"),
+        ('"string"', '"int"', "^string cannot be read as int$"),
         (record(["a", "int"]), record(["b", "int"]), "field b is not in the writer's schema"),
         (record(["a", "long"]), record(["a", "int"]), "field a"),
     ],

@@ -60,6 +60,7 @@ def read(server: Any, written: Any, wanted: Any, body: bytes, kind: Any = "AVRO"
         (["null", "double", "float"], "double"),
         (["null", "string", "long"], "struct<member0:string,member1:bigint>"),
         (decimal(2), "decimal(9,2)"),
+        (decimal(2, 64), "decimal(38,2)"),
         ({"type": "int", "logicalType": "date"}, "date"),
         ({"type": "string", "logicalType": "uuid"}, "string"),
         (LONG_AS | {"logicalType": "timestamp-millis"}, "timestamp"),
@@ -68,6 +69,13 @@ def read(server: Any, written: Any, wanted: Any, body: bytes, kind: Any = "AVRO"
         (LONG_AS | {"logicalType": "local-timestamp-micros"}, "timestamp_ntz"),
         ({"type": "int", "logicalType": "time-millis"}, "int"),
         (LONG_AS | {"logicalType": "time-micros"}, "bigint"),
+        (LONG_AS | {"logicalType": "timestamp-nanos"}, "bigint"),
+        (LONG_AS | {"logicalType": "local-timestamp-nanos"}, "bigint"),
+        ([{"type": "int", "logicalType": "time-millis"}, "long"], "bigint"),
+        (["int", LONG_AS | {"logicalType": "timestamp-nanos"}], "bigint"),
+        ({"type": "bytes", "logicalType": "big-decimal"}, "binary"),
+        ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 9}, "decimal(9,0)"),
+        ({"type": "fixed", "name": "F", "size": 4, "logicalType": "decimal", "precision": 10}, "binary"),
         ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, "binary"),
         ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, "string"),
         (["null", {"type": "int", "logicalType": "date"}, "long"], "struct<member0:date,member1:bigint>"),
@@ -107,18 +115,37 @@ def test_a_writers_record_without_fields_can_be_left_out(server):
     assert read(server, record(a="int", b=record() | {"name": "E"}), record(a="int"), b"\2") == {"a": 1}
 
 
-def test_a_logical_type_that_changed_is_read_as_the_querys_schema_says(server):
-    assert read(server, decimal(2), decimal(4), b"\x04\x04\xd2") == Decimal("0.1234")
+def test_a_writers_type_that_contains_itself_is_refused_by_name(server):
+    tree = record(up=["null", "R"]) | {"name": "Tree"}
+    written = json.loads(json.dumps(record(a="int", b=tree)).replace('"R"]', '"Tree"]'))
+    target = QuerySchema(SchemaText("AVRO", json.dumps(record(a="int"))))
+    values = pa.array([framed(server.register("any-value", json.dumps(written)), b"\2\0")])
+    found = decode(values, None, Registry.of(server.url), target)
+    assert found.faults[0].cause is Cause.INCOMPATIBLE
+    assert "type Tree contains itself" in found.faults[0].message
+
+
+def test_a_logical_type_that_changed_is_read_as_what_was_written_or_is_incompatible(server):
+    assert read(server, decimal(2), decimal(4), b"\x04\x04\xd2") == Decimal("12.3400")
+    assert read(server, decimal(4), decimal(2), b"\x04\x04\xd2") is Cause.INCOMPATIBLE
     at = read(
         server, LONG_AS | {"logicalType": "timestamp-millis"}, LONG_AS | {"logicalType": "timestamp-micros"}, b"\2"
     )
-    assert at == datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
+    assert at == datetime(1970, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("wanted", [decimal(2), record(a="int")], ids=["a smaller one", "not at all"])
-def test_a_record_whose_writer_has_a_decimal_of_more_than_38_digits_is_incompatible(server, wanted):
-    written = decimal(2, 39) if wanted == decimal(2) else record(a="int", b=decimal(2, 39))
-    assert read(server, written, wanted, b"\x02\x02\x01") is Cause.INCOMPATIBLE
+def test_the_fault_of_a_nullable_field_names_it_both_types_and_the_way_out(server):
+    written, wanted = record(price=["null", decimal(4)]), record(price=["null", decimal(2)])
+    target = QuerySchema(SchemaText("AVRO", json.dumps(wanted)))
+    schema_id = server.register("any-value", json.dumps(written), "AVRO")
+    values = pa.array([framed(schema_id, b"\2\x04\x04\xd2"), framed(schema_id, b"\0")])
+    found = decode(values, None, Registry.of(server.url), target)
+    assert found.values.to_pylist() == [None, {"price": None}]
+    assert found.faults[0].cause is Cause.INCOMPATIBLE
+    assert found.faults[0].message.endswith(
+        "field price: decimal(9,4) cannot be read as decimal(9,2): digits would be lost. "
+        "A schema of the query with a scale of at least 4 reads it"
+    )
 
 
 def test_an_unknown_number_of_a_closed_enum_is_null():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.jars import PERF_TOOLS_VERSION, built_in_connector, perf_tools, perf_tools_class_path
+from lab.jars import PERF_TOOLS_VERSION, built_in_connector, java_avro, perf_tools, perf_tools_class_path
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import digests
 from spark_kafka_eos.testing.digests import downloaded
@@ -199,7 +199,13 @@ def test_a_changed_jar_of_a_pinned_release_is_noticed_whatever_the_manifest_says
 def test_every_release_that_the_package_and_its_tests_use_is_pinned():
     brokers = [kafka(), kafka(PERF_TOOLS_VERSION), *map(kafka, (KAFKA_39, KAFKA_35, KAFKA_OLDEST))]
     clients = map(kafka_before_1, ("0.9.0.1", "0.10.2.2"))  # those of every run
-    for bundle in (*brokers, *clients, perf_tools(), *map(built_in_connector, ("3.5.9", "4.0.5", "4.1.4", "4.3.0"))):
+    for bundle in (
+        *brokers,
+        *clients,
+        perf_tools(),
+        java_avro(),
+        *map(built_in_connector, ("3.5.9", "4.0.5", "4.1.4", "4.3.0")),
+    ):
         names = digests.pinned(bundle.name, bundle.version)
         for module in bundle.modules:
             assert f"{module.name}-{module.revision}.jar" in names, bundle

@@ -1,0 +1,384 @@
+"""Avro of a writer whose schema has changed: a value is the one that was written, or its record is `incompatible`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.registry.avro_reading import Incompatible, reader
+from spark_kafka_eos.registry.avro_schema import parse
+from spark_kafka_eos.registry.rows import rows_of
+from tests.unit.registry.test_decoding_avro import varint
+
+FULL = "a number with more digits than Spark has"
+
+
+def decimal(precision: int, scale: int, **more: Any) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale} | more
+
+
+def connects(precision: int = 64) -> dict[str, Any]:
+    """As Kafka Connect's converter writes it."""
+    name = "org.apache.kafka.connect.data.Decimal"
+    parameters = {"scale": "2", "connect.decimal.precision": str(precision)}
+    return decimal(precision, 2) | {"connect.version": 1, "connect.parameters": parameters, "connect.name": name}
+
+
+def logical(name: str) -> Any:
+    """The schema of a logical type; "" and names of Avro's own types stand for those."""
+    bases = {"date": "int", "time-millis": "int", "uuid": "string", "big-decimal": "bytes"}
+    if name in {"int", "long", "string", "bytes", "float", "double"}:
+        return name
+    if name == "decimal":
+        return decimal(9, 2)
+    fixed = {"fixed 12": (12, ""), "fixed 16": (16, ""), "fixed uuid": (16, "uuid"), "duration": (12, "duration")}
+    fixed |= {"fixed 12 decimal": (12, "decimal"), "fixed 16 decimal": (16, "decimal")}
+    if name in fixed:
+        size, kind = fixed[name]
+        return {"type": "fixed", "name": "F", "size": size, "precision": 9, "scale": 2} | (
+            {"logicalType": kind} if kind else {}
+        )
+    return {"type": bases.get(name, "long"), "logicalType": name}
+
+
+def in_record(kind: Any, name: str = "price") -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind}]}
+
+
+def read(written: Any, wanted: Any, body: bytes) -> Any:
+    """The value, or the fault's cause; raises Incompatible."""
+    rows = rows_of(pa.array([body]))
+    column = reader(parse(json.dumps(written)), parse(json.dumps(wanted)))(rows)
+    rows.finish()
+    return rows.faults.of(0) or column[0].as_py()
+
+
+def raw(number: Decimal, scale: int, size: int | None = None) -> bytes:
+    unscaled = int(number.scaleb(scale))
+    content = unscaled.to_bytes(size or (unscaled.bit_length() + 8) // 8, "big", signed=True)
+    return content if size else varint(len(content)) + content
+
+
+AMOUNT = Decimal("-12.34")
+PLACES = {
+    "alone": lambda kind: kind,
+    "in a record": in_record,
+    "nullable": lambda kind: in_record(["null", kind]),
+    "in an array": lambda kind: in_record({"type": "array", "items": kind}),
+    "in a map": lambda kind: in_record({"type": "map", "values": kind}),
+    "in an array of records": lambda kind: {"type": "array", "items": in_record(kind)},
+    "in a union": lambda kind: in_record(["null", kind, "long"]),
+    "before and after": lambda kind: {
+        "type": "record", "name": "Envelope", "fields": [
+            {"name": "before", "type": ["null", in_record(kind)]}, {"name": "after", "type": ["null", "R"]},
+        ],
+    },
+}  # fmt: skip
+BODIES = {
+    "alone": (b"%s", lambda value: value),
+    "in a record": (b"%s", lambda value: {"price": value}),
+    "nullable": (b"\2%s", lambda value: {"price": value}),
+    "in an array": (b"\4%s%s\0", lambda value: {"price": [value, value]}),
+    "in a map": (b"\2\2k%s\0", lambda value: {"price": [("k", value)]}),
+    "in an array of records": (b"\2%s\0", lambda value: [{"price": value}]),
+    "in a union": (b"\2%s", lambda value: {"price": {"member0": value, "member1": None}}),
+    "before and after": (b"\0\2%s", lambda value: {"before": None, "after": {"price": value}}),
+}
+
+
+def in_place(place: str, body: bytes) -> bytes:
+    return BODIES[place][0].replace(b"%s", body)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("size", [None, 8], ids=["bytes", "fixed"])
+def test_a_decimal_keeps_its_value_when_the_querys_schema_has_a_higher_scale(place, size):
+    fixed = {} if size is None else {"type": "fixed", "size": size, "name": "Money"}
+    written, wanted = (PLACES[place](decimal(*digits, **fixed)) for digits in ((15, 2), (17, 4)))
+    value = read(written, wanted, in_place(place, raw(AMOUNT, 2, size)))
+    assert repr(value) == repr(BODIES[place][1](Decimal("-12.3400")))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("size", [None, 8], ids=["bytes", "fixed"])
+def test_a_decimal_is_not_read_with_a_lower_scale_and_the_error_names_both(place, size):
+    fixed = {} if size is None else {"type": "fixed", "size": size, "name": "Money"}
+    written, wanted = (PLACES[place](decimal(*digits, **fixed)) for digits in ((17, 4), (17, 2)))
+    body = in_place(place, raw(AMOUNT, 4, size))
+    if place in {"nullable", "in a union", "before and after"}:  # its null records are read
+        assert read(written, wanted, body) is Cause.INCOMPATIBLE
+    else:
+        with pytest.raises(Incompatible, match=r"decimal\(17,4\) cannot be read as decimal\(17,2\)"):
+            read(written, wanted, body)
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "number", "value"),
+    [
+        ((15, 2), (4, 2), "99.99", Decimal("99.99")),
+        ((15, 2), (4, 2), "100.00", Cause.OUT_OF_RANGE),
+        ((15, 2), (6, 4), "99.99", Decimal("99.9900")),
+        ((15, 2), (6, 4), "-100.00", Cause.OUT_OF_RANGE),
+        ((9, 0), (3, 3), "0", Decimal("0.000")),
+        ((9, 0), (3, 3), "1", Cause.OUT_OF_RANGE),
+        ((38, 0), (38, 10), "9" * 28, Decimal("9" * 28 + "." + "0" * 10)),
+        ((38, 0), (38, 10), "1" + "0" * 28, Cause.OUT_OF_RANGE),
+        ((64, 2), (38, 2), "9" * 36 + ".99", Decimal("9" * 36 + ".99")),
+        ((64, 2), (38, 2), "-1" + "0" * 36, Cause.OUT_OF_RANGE),
+        ((64, 2), (64, 2), "9" * 36 + ".99", Decimal("9" * 36 + ".99")),
+        ((64, 2), (64, 2), "1" + "0" * 36, Cause.OUT_OF_RANGE),
+        ((64, 2), (64, 2), "9" * 62, Cause.OUT_OF_RANGE),
+    ],
+)
+def test_a_decimal_that_the_querys_type_cannot_hold_is_out_of_range(written, wanted, number, value):
+    exact = int(number.replace(".", ""))
+    exact *= 1 if "." in number else 10 ** written[1]
+    body = exact.to_bytes((exact.bit_length() + 8) // 8, "big", signed=True)
+    assert repr(read(decimal(*written), decimal(*wanted), varint(len(body)) + body)) == repr(value)
+
+
+@pytest.mark.parametrize("wanted", [connects(), decimal(38, 2), connects(38)], ids=["the same", "38", "Connect's 38"])
+def test_kafka_connects_decimal_of_64_digits_is_read_as_far_as_spark_has_digits(wanted):
+    body = varint(2) + (1234).to_bytes(2, "big")
+    assert read(in_record(connects()), in_record(wanted), body) == {"price": Decimal("12.34")}
+    large = varint(17) + (10**38).to_bytes(17, "big")
+    assert read(in_record(connects()), in_record(wanted), large) is Cause.OUT_OF_RANGE
+
+
+UNWANTED = [
+    decimal(64, 2),
+    decimal(64, 40),
+    ["null", decimal(64, 40)],
+    {"type": "array", "items": decimal(64, 40)},
+    {"type": "map", "values": ["null", decimal(64, 40)]},
+    in_record(decimal(64, 40)) | {"name": "Inner"},
+    {"type": "array", "items": in_record(decimal(64, 40)) | {"name": "Inner"}},
+]
+
+
+@pytest.mark.parametrize("kind", UNWANTED, ids=json.dumps)
+def test_a_field_that_the_query_does_not_want_is_not_looked_at(kind):
+    number = varint(20) + (10**46).to_bytes(20, "big")
+    bodies = [number, number, b"\2" + number, b"\4" + number * 2 + b"\0", b"\2\2k\2" + number + b"\0", number]
+    body = (*bodies, b"\2" + number + b"\0")[UNWANTED.index(kind)]
+    written = in_record(kind)
+    written["fields"].append({"name": "id", "type": "int"})
+    assert read(written, in_record("int", "id"), body + b"\6") == {"id": 3}
+
+
+def test_a_time_that_the_query_does_not_want_may_be_out_of_range():
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    written = in_record({"type": "array", "items": at})
+    written["fields"].append({"name": "id", "type": "int"})
+    assert read(written, in_record("int", "id"), b"\2" + varint(2**62) + b"\0\6") == {"id": 3}
+
+
+MOMENT = datetime.fromisoformat("2026-11-27T01:02:03.456789")
+MIDNIGHT = datetime.fromisoformat("2026-11-27")
+DAYS, SECONDS = 20_784, 1_795_741_323
+NUMBERS = {
+    "int": 1_234,
+    "long": 1_234,
+    "date": DAYS,
+    "time-millis": 3_723_456,
+    "time-micros": 3_723_456_789,
+    "timestamp-millis": SECONDS * 10**3 + 456,
+    "timestamp-micros": SECONDS * 10**6 + 456_789,
+    "timestamp-nanos": SECONDS * 10**9 + 456_789_123,
+    "local-timestamp-millis": SECONDS * 10**3 + 456,
+    "local-timestamp-micros": SECONDS * 10**6 + 456_789,
+    "local-timestamp-nanos": SECONDS * 10**9 + 456_789_123,
+}
+INTS = {"int", "date", "time-millis"}
+
+
+def times(local: str, moment: datetime) -> dict[tuple[str, str], Any]:
+    """What becomes of a point in time, or of a local one, in each unit."""
+    millis, micros, nanos = (f"{local}timestamp-{unit}" for unit in ("millis", "micros", "nanos"))
+    in_millis = moment.replace(microsecond=456_000)
+    return {
+        (millis, millis): in_millis,
+        (millis, micros): in_millis,
+        (millis, nanos): NUMBERS[millis] * 10**6,
+        (micros, millis): moment,
+        (micros, micros): moment,
+        (micros, nanos): NUMBERS[micros] * 10**3,
+        (nanos, nanos): NUMBERS[nanos],
+    }
+
+
+# Every pair that has a value; all others are refused.
+READ: dict[tuple[str, str], Any] = {
+    **times("", MOMENT.replace(tzinfo=UTC)),
+    **times("local-", MOMENT),
+    ("date", "date"): MIDNIGHT.date(),
+    ("date", "local-timestamp-millis"): MIDNIGHT,
+    ("date", "local-timestamp-micros"): MIDNIGHT,
+    ("date", "local-timestamp-nanos"): DAYS * 86_400 * 10**9,
+    ("time-millis", "time-millis"): NUMBERS["time-millis"],
+    ("time-millis", "time-micros"): NUMBERS["time-millis"] * 1_000,
+    ("time-micros", "time-micros"): NUMBERS["time-micros"],
+    ("int", "date"): date(1973, 5, 19),
+    ("int", "time-millis"): 1_234,
+    **{
+        (number, kind): value
+        for number in ("int", "long")
+        for kind, value in {
+            "time-micros": 1_234,
+            "timestamp-millis": datetime(1970, 1, 1, 0, 0, 1, 234_000, UTC),
+            "timestamp-micros": datetime(1970, 1, 1, 0, 0, 0, 1_234, UTC),
+            "timestamp-nanos": 1_234,
+            "local-timestamp-millis": datetime.fromisoformat("1970-01-01T00:00:01.234"),
+            "local-timestamp-micros": datetime.fromisoformat("1970-01-01T00:00:00.001234"),
+            "local-timestamp-nanos": 1_234,
+        }.items()
+    },
+    **{(kind, "long"): number for kind, number in NUMBERS.items()},
+    **{(kind, "int"): NUMBERS[kind] for kind in INTS},
+}
+
+
+@pytest.mark.parametrize("wanted", NUMBERS)
+@pytest.mark.parametrize("written", NUMBERS)
+def test_a_number_with_a_unit_is_the_same_time_in_the_querys_unit_or_refused(written, wanted):
+    body = varint(NUMBERS[written])
+    if (written, wanted) in READ:
+        assert read(logical(written), logical(wanted), body) == READ[written, wanted]
+        return
+    promoted = written in INTS or wanted not in INTS
+    both = "cannot be read as" if not promoted else rf"\({written}\) cannot be read as .*\({wanted}\)"
+    with pytest.raises(Incompatible, match=both):
+        read(logical(written), logical(wanted), body)
+
+
+@pytest.mark.parametrize("wanted", ["float", "double"])
+@pytest.mark.parametrize("written", ["date", "timestamp-millis"])
+def test_a_number_without_a_logical_type_is_the_number_itself(written, wanted):
+    assert read(logical(written), wanted, varint(1024)) == 1024.0
+
+
+@pytest.mark.parametrize("written", ["date", "timestamp-millis", "timestamp-micros", "local-timestamp-millis"])
+def test_a_time_that_does_not_fit_the_querys_unit_is_out_of_range(written):
+    number = 2**31 - 1 if written == "date" else 2**62
+    wanted = logical("local-timestamp-nanos" if written in {"date", "local-timestamp-millis"} else "timestamp-nanos")
+    assert read(logical(written), wanted, varint(number)) is Cause.OUT_OF_RANGE
+    assert read(logical(written), wanted, varint(-number - 1)) is Cause.OUT_OF_RANGE
+
+
+TEXTS_AND_BYTES = ["string", "bytes", "uuid", "decimal", "big-decimal"]
+NAMED = "4c6f7265-6d20-4970-8073-756d20646f6c"
+
+
+@pytest.mark.parametrize("wanted", TEXTS_AND_BYTES)
+@pytest.mark.parametrize("written", TEXTS_AND_BYTES)
+def test_texts_and_numbers_in_bytes_are_never_taken_for_each_other(written, wanted):
+    body = {"decimal": b"\x04\x04\xd2", "big-decimal": b"\x08\x04\x04\xd2\x04"}.get(written, b"\x48" + NAMED.encode())
+    text = {"string", "uuid"}
+    numbers = {"decimal", "big-decimal"}
+    if written in numbers | text and wanted in numbers | text and written != wanted and {written, wanted} != text:
+        with pytest.raises(Incompatible, match=r"decimal"):
+            read(logical(written), logical(wanted), body)
+    elif written == wanted == "decimal":
+        assert read(logical(written), logical(wanted), body) == Decimal("12.34")
+    elif wanted == "decimal":
+        assert read("bytes", logical(wanted), b"\x04\x04\xd2") == Decimal("12.34")
+    else:
+        content = body[1:]
+        assert read(logical(written), logical(wanted), body) == (content.decode() if wanted in text else content)
+
+
+FIXED = ["fixed 12", "duration", "fixed 12 decimal", "fixed 16", "fixed uuid", "fixed 16 decimal"]
+
+
+@pytest.mark.parametrize("wanted", FIXED)
+@pytest.mark.parametrize("written", FIXED)
+def test_a_fixed_keeps_its_meaning_or_is_refused(written, wanted):
+    size = logical(written)["size"]
+    body = (1234).to_bytes(size, "big")
+    values = {
+        "duration": body,
+        "fixed uuid": "00000000-0000-0000-0000-0000000004d2",
+        "fixed 12 decimal": Decimal("12.34"),
+        "fixed 16 decimal": Decimal("12.34"),
+    }
+    plain = {"fixed 12", "fixed 16"}
+    if size != logical(wanted)["size"] or (written != wanted and not {written, wanted} & plain):
+        with pytest.raises(Incompatible):
+            read(logical(written), logical(wanted), body)
+    else:
+        assert read(logical(written), logical(wanted), body) == values.get(wanted, body)
+
+
+def created(namespace: str, *fields: dict[str, Any], name: str = "Created") -> dict[str, Any]:
+    first = {"name": "id", "type": "int"}
+    return {"type": "record", "name": name, "namespace": namespace, "fields": [first, *fields]}
+
+
+NOTE = {"name": "note", "type": "string", "default": "x"}
+MORE = {"name": "more", "type": ["null", "int"], "default": None}
+
+
+def members(value: dict[str, Any], number: int) -> dict[str, Any]:
+    return {f"member{place}": value if place == number else None for place in range(2)}
+
+
+@pytest.mark.parametrize("kind", ["record", "enum", "fixed"])
+def test_of_two_types_of_one_short_name_the_full_name_counts(kind):
+    def named(namespace: str, *, changed: bool = False) -> dict[str, Any]:
+        match kind:
+            case "record":
+                return created(namespace, *([MORE] if changed else []))
+            case "enum":
+                symbols = ["A", "B", "C"] if changed else ["A", "B"]
+                return {"type": "enum", "name": "Created", "namespace": namespace, "symbols": symbols}
+        return {"type": "fixed", "name": "Created", "namespace": namespace, "size": 1} | (
+            {"logicalType": "decimal", "precision": 2} if changed else {}
+        )
+
+    written = [named("ns1"), named("ns2")]
+    wanted = [named("ns1"), named("ns2", changed=True)]
+    value: Any = {"record": {"id": 1, "more": None}, "enum": "B", "fixed": Decimal(2)}[kind]
+    assert read(written, wanted, b"\2\2") == members(value, 1)
+    assert read(named("ns2"), wanted, b"\2") == members(value, 1)
+    assert read(["null", named("ns2")], wanted, b"\2\2") == members(value, 1)
+
+
+def test_a_record_is_not_taken_for_its_namesake_whose_fields_fit_better():
+    written = [created("ns1", NOTE), created("ns2")]
+    wanted = [created("ns1", NOTE), created("ns2", {"name": "must", "type": "int"})]
+    assert read(written, wanted, b"\2\2") is Cause.INCOMPATIBLE
+    assert read(written, wanted, b"\0\2\2y") == members({"id": 1, "note": "y"}, 0)
+
+
+def test_a_record_of_a_union_is_not_taken_for_its_namesake_outside_of_one():
+    written = [created("ns1"), created("ns2")]
+    assert read(written, created("ns1"), b"\0\2") == {"id": 1}
+    assert read(written, created("ns1"), b"\2\2") is Cause.INCOMPATIBLE
+    assert read(written, [created("ns1"), created("ns3")], b"\2\2") is Cause.INCOMPATIBLE
+
+
+def test_a_namespace_may_change_where_the_short_name_is_enough():
+    assert read(created("old"), created("new"), b"\2") == {"id": 1}
+    assert read(["null", created("old")], ["null", created("new")], b"\2\2") == {"id": 1}
+    wanted = [created("new"), created("new", name="Deleted")]
+    assert read([created("old"), created("old", name="Deleted")], wanted, b"\2\2") == members({"id": 1}, 1)
+
+
+def test_an_alias_with_its_namespace_chooses_among_namesakes():
+    wanted = [created("ns1"), created("ns2") | {"aliases": ["old.Created"]}]
+    assert read(created("old"), wanted, b"\2") == members({"id": 1}, 1)
+    with pytest.raises(Incompatible, match=r"fits no branch"):
+        read(created("other"), wanted, b"\2")
+
+
+def test_a_branch_of_the_same_type_is_the_one_whatever_its_logical_type():
+    days, millis = logical("date"), logical("time-millis")
+    assert read(days, ["string", "long", "int"], b"\2") == {"member0": None, "member1": None, "member2": 1}
+    with pytest.raises(Incompatible, match=r"int \(date\) cannot be read as int \(time-millis\)"):
+        read(days, ["string", "long", millis], b"\2")
