@@ -36,7 +36,7 @@ _COORDINATOR = "kafka.protocol.transactions"
 MUTANTS: Mapping[str, Mutant] = {
     # -- idempotent producers
     "Each producer gets its own producer id": Mutant(
-        "kafka.producing.producer_ids", "held = _of(cluster).pop()", "held = _of(cluster)[-1]"
+        "kafka.producing.producer_ids", "identity = _of(cluster).pop()", "identity = _of(cluster)[-1]"
     ),
     "Sequence numbers start at 0": Mutant("kafka.producing.sequences", "_MASK = 0x7FFF_FFFF", "_MASK = 0xFFFF_FFFF"),
     "A duplicate counts as a success": Mutant(
@@ -46,11 +46,13 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "A gap in the sequence is fatal": Mutant(
         "kafka.producing.send_plan",
-        "== ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.is_behind_another(batch)",
+        "== ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.is_behind_another(batch)",
         "== ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     "Retries neither lose, repeat nor reorder": Mutant(
-        "kafka.producing.send_plan", "if self.plain or not self.known:", "if self.plain:"
+        "kafka.producing.send_plan",
+        "if self.without_producer_id or not self.acknowledged:",
+        "if self.without_producer_id:",
     ),
     "A leader remembers five batches": Mutant(
         "kafka.producing.send_plan",
@@ -112,7 +114,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "kafka.protocol.cluster", "if react is Reaction.FIND_COORDINATOR:", "if react is Reaction.NONE:"
     ),
     "2. InitProducerId goes to the coordinator": Mutant(
-        _COORDINATOR, "producer_id=held.producer_id if held else -1,", "producer_id=-1,"
+        _COORDINATOR, "producer_id=previous.producer_id if previous else -1,", "producer_id=-1,"
     ),
     "3. A transaction begins without a request": Mutant(
         _COORDINATOR,
@@ -161,8 +163,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "Control messages reach no application": Mutant(
         "kafka.fetching.visibility",
-        "shown: NDArray[np.bool_] = ~control",
-        "shown: NDArray[np.bool_] = np.ones_like(control)",
+        "is_visible: NDArray[np.bool_] = ~control",
+        "is_visible: NDArray[np.bool_] = np.ones_like(control)",
     ),
     # -- message format
     "Every field of header and records has its place": Mutant(
@@ -176,10 +178,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "kafka.wire.decode", "common = by_broker & (attributes & OWN_TIMESTAMPS == 0)", "common = by_broker & False"
     ),
     "A record batch can be read in pieces": Mutant(
-        "kafka.wire.decode", "left, position = left - most, behind", "left = left - most"
+        "kafka.wire.decode", "remaining, position = remaining - most, behind", "remaining = remaining - most"
     ),
     "The maximum message size limits": Mutant(
-        "kafka.protocol.describe", "None if isinstance(each, Unread) else int(each[name])", "None"
+        "kafka.protocol.describe", "None if isinstance(values, Unread) else int(values[name])", "None"
     ),
     # -- upgrades and operation
     "Topics are upgraded while older formats": Mutant(
@@ -213,8 +215,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "KIP-360: after the last epoch": Mutant(
         "kafka.producing.producer_ids",
-        "return next_epoch(held) or idempotent_identity(cluster)",
-        "return next_epoch(held) or held",
+        "return next_epoch(identity) or idempotent_identity(cluster)",
+        "return next_epoch(identity) or identity",
     ),
     "KIP-447: offsets that an open transaction": Mutant(
         "kafka.protocol.groups", "topics=topics, require_stable=require_stable", "topics=topics, require_stable=False"

@@ -46,8 +46,8 @@ class KafkaEosError(Exception):
 
     def _joined(self, commit_note: str) -> str:
         """In one paragraph, or in lines if `action` has several."""
-        said = " ".join(part for part in (f"{self.what}.", commit_note) if part)
-        parts = (said, self.action, f"More: {self.runbook}")
+        statement = " ".join(part for part in (f"{self.what}.", commit_note) if part)
+        parts = (statement, self.action, f"More: {self.runbook}")
         return ("\n" if "\n" in self.action else " ").join(part for part in parts if part)
 
     @property

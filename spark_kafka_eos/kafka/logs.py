@@ -13,14 +13,14 @@ from spark_kafka_eos.kafka.words import one_line, printable
 
 def logger(name: str) -> logging.Logger:
     """The logger of this name, which users configure as any other."""
-    found = logging.getLogger(name)
-    found.addFilter(_make_printable)
-    return found
+    log = logging.getLogger(name)
+    log.addFilter(_make_printable)
+    return log
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    said = record.getMessage()
-    if not said.isprintable():
-        shown = printable if "\n" in str(record.msg) else one_line
-        record.msg, record.args = shown(said), None
+    message = record.getMessage()
+    if not message.isprintable():
+        sanitize = printable if "\n" in str(record.msg) else one_line
+        record.msg, record.args = sanitize(message), None
     return True

@@ -26,13 +26,13 @@ Offsets = Mapping[TopicPartition, int]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 
-def lowest(each: Iterable[Offsets]) -> dict[TopicPartition, int]:
+def lowest(offset_maps: Iterable[Offsets]) -> dict[TopicPartition, int]:
     """The offsets of all of these; of a partition that is in several, the lowest one."""
-    found: dict[TopicPartition, int] = {}
-    for offsets in each:
+    minima: dict[TopicPartition, int] = {}
+    for offsets in offset_maps:
         for tp, offset in offsets.items():
-            found[tp] = min(offset, found.get(tp, offset))
-    return found
+            minima[tp] = min(offset, minima.get(tp, offset))
+    return minima
 
 
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

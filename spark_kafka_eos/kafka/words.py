@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 def some(items: Iterable[str]) -> str:
     """The first three of `items`."""
-    shown = list(items)
-    return ", ".join(shown[:3]) + (" and others" if len(shown) > 3 else "")
+    names = list(items)
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
 
 
 def duration(milliseconds: int) -> str:

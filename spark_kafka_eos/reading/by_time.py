@@ -24,7 +24,7 @@ from contextlib import closing
 import numpy as np
 
 from spark_kafka_eos.errors import DataLoss
-from spark_kafka_eos.kafka.fetching.fetch import Fetcher, learned_of
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher, estimates_of
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.fetching.visibility import visible_batches
 from spark_kafka_eos.kafka.logs import logger
@@ -95,7 +95,7 @@ class OffsetsByTime:
         if not start:
             return {}
         end = offsets.latest(self._cluster, start, isolation_level=self._isolation_level)
-        fetcher = Fetcher(self._cluster, isolation_level=self._isolation_level, learned=learned_of(self._cluster))
+        fetcher = Fetcher(self._cluster, isolation_level=self._isolation_level, estimates=estimates_of(self._cluster))
         found: dict[TopicPartition, int] = {}
         left, step, looked_at = dict(start), _FIRST_STEP, 0
         while ranges := [

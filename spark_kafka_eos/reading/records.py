@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableRecord, UnknownTopic
-from spark_kafka_eos.kafka.fetching.fetch import Fetcher, learned_of
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher, estimates_of
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.fetching.visibility import visible_batches
 from spark_kafka_eos.kafka.logs import logger
@@ -122,7 +122,7 @@ def fetcher_for(options: SourceOptions, cluster: Cluster, fetcher_of: Callable[.
         max_partition_fetch_bytes=options.max_partition_fetch_bytes,
         fetch_max_wait_ms=options.fetch_max_wait_ms,
         rack=_rack(options.client_rack),
-        learned=learned_of(cluster),
+        estimates=estimates_of(cluster),
     )
 
 

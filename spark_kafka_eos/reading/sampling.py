@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from spark_kafka_eos.kafka.fetching.fetch import Fetcher
-from spark_kafka_eos.kafka.fetching.fetch_sizes import Estimate, Learned
+from spark_kafka_eos.kafka.fetching.fetch_sizes import Estimate, SizeEstimates
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.partitions import IsolationLevel, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -84,7 +84,7 @@ def first_batches(
     # (KIP-74), so these are asked for again with more.
     batch = each * 32 // 33  # with the surplus of `Estimate.asked_for`, that is `each`
     topics = dict.fromkeys((tp.topic for tp in at), Estimate(bytes_per_offset=0.0, batch_bytes=batch))
-    learned = Learned(first_room=2 * _ALL_BYTES, by_topic=topics)
-    fetcher = Fetcher(cluster, isolation_level=isolation_level, headers_only=True, learned=learned)
+    estimates = SizeEstimates(first_byte_budget=2 * _ALL_BYTES, by_topic=topics)
+    fetcher = Fetcher(cluster, isolation_level=isolation_level, headers_only=True, estimates=estimates)
     wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
     return {part.partition: part for part in fetcher.fetch(wanted)}

@@ -76,7 +76,7 @@ def decrypt(entry: KeyEntry, password: str) -> bytes:
     while len(stream) < len(hidden):
         block = hashlib.sha1(secret + block, usedforsecurity=False).digest()
         stream += block
-    plain = bytes(one ^ other for one, other in zip(hidden, stream, strict=False))
+    plain = bytes(byte ^ mask for byte, mask in zip(hidden, stream, strict=False))
     if not hmac.compare_digest(hashlib.sha1(secret + plain, usedforsecurity=False).digest(), check):
         raise ValueError("the key's password is wrong")
     return plain

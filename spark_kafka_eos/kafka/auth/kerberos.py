@@ -40,24 +40,24 @@ class Kerberos:
         }
 
 
-def kerberos(given: Mapping[str, object], login: Mapping[str, Secret]) -> Kerberos:
+def kerberos(properties: Mapping[str, object], login: Mapping[str, Secret]) -> Kerberos:
     """From the option table's fields and the login module's options. Raises ConfigurationError."""
     inside = {name: value.reveal() for name, value in login.items()}
     unknown = sorted(inside.keys() - _HONOURED - _WITHOUT_EFFECT)
     if unknown:
         raise ConfigurationError(_JAAS, f"{unknown[0]} of {MODULE} is not supported")
-    service = given.get("sasl_kerberos_service_name", inside.get("serviceName"))
+    service = properties.get("sasl_kerberos_service_name", inside.get("serviceName"))
     if not service:
         raise ConfigurationError(
             _SERVICE, "is required with GSSAPI", action="Set it to the brokers' service name, usually kafka."
         )
     if inside.get("serviceName", service) != service:
         raise ConfigurationError(_SERVICE, f"contradicts serviceName in {_JAAS}")
-    keytab = _keytab(given, inside)
+    keytab = _keytab(properties, inside)
     cache = inside.get("ticketCache") if _is_set(inside, "useTicketCache") else None
     if keytab is None and inside and not _is_set(inside, "useTicketCache"):
         raise ConfigurationError(_JAAS, f"{MODULE} needs useKeyTab=true with a keyTab, or useTicketCache=true")
-    principal = given.get("sasl_kerberos_principal", inside.get("principal"))
+    principal = properties.get("sasl_kerberos_principal", inside.get("principal"))
     return Kerberos(
         service=str(service),
         principal=None if principal is None else str(principal),
@@ -66,9 +66,9 @@ def kerberos(given: Mapping[str, object], login: Mapping[str, Secret]) -> Kerber
     )
 
 
-def _keytab(given: Mapping[str, object], inside: Mapping[str, str]) -> str | None:
-    if "sasl_kerberos_keytab" in given:
-        return readable("kafka.sasl.kerberos.keytab", given["sasl_kerberos_keytab"])
+def _keytab(properties: Mapping[str, object], inside: Mapping[str, str]) -> str | None:
+    if "sasl_kerberos_keytab" in properties:
+        return readable("kafka.sasl.kerberos.keytab", properties["sasl_kerberos_keytab"])
     if not _is_set(inside, "useKeyTab"):
         return None
     if "keyTab" not in inside:

@@ -32,8 +32,8 @@ _WITHOUT_EFFECT = {"awsMaxRetries", "awsMaxBackOffTimeMs", "awsDebugCreds", "aws
 
 def region_of(hosts: Iterable[str]) -> str | None:
     """The AWS region in the first host name that has one: `b-1.orders.abc.c2.kafka.eu-west-1.amazonaws.com`."""
-    found = (match[1].lower() for host in hosts if (match := _REGION.search(host)))
-    return next(found, None)
+    regions = (match[1].lower() for host in hosts if (match := _REGION.search(host)))
+    return next(regions, None)
 
 
 def provider(module: str, login: Mapping[str, Secret], hosts: Iterable[str]) -> TokenProvider:

@@ -29,17 +29,17 @@ def token(config: str) -> tuple[str, float]:
             f"AWS MSK IAM requires the package {error.name}",
             action="Install spark-kafka-eos[aws] on the driver and the executors.",
         ) from None
-    given: dict[str, str] = json.loads(config)
+    options: dict[str, str] = json.loads(config)
     try:
-        session = Session(profile_name=given.get("profile"))
-        region = given.get("region") or os.environ.get("AWS_REGION") or session.region_name
+        session = Session(profile_name=options.get("profile"))
+        region = options.get("region") or os.environ.get("AWS_REGION") or session.region_name
         if region is None:
             raise ConfigurationError(
                 "kafka.bootstrap.servers",
                 "AWS MSK IAM needs the cluster's region, which is in no broker's host name",
                 action="Set the environment variable AWS_REGION on the driver and the executors.",
             )
-        credentials = _assumed(given, region) if "role_arn" in given else session.get_credentials()
+        credentials = _assumed(options, region) if "role_arn" in options else session.get_credentials()
         if credentials is None:
             raise AuthenticationFailed(
                 "no AWS credentials were found",
@@ -59,18 +59,18 @@ def token(config: str) -> tuple[str, float]:
     return signed, expiry_ms / 1000
 
 
-def _assumed(given: dict[str, str], region: str) -> Any:
+def _assumed(options: dict[str, str], region: str) -> Any:
     """Credentials of the role, obtained with static keys or with those that AWS's default chain finds."""
     from boto3 import Session
     from botocore.credentials import Credentials
 
     session = Session(
-        aws_access_key_id=given.get("access_key_id"),
-        aws_secret_access_key=given.get("secret_access_key"),
-        aws_session_token=given.get("session_token"),
+        aws_access_key_id=options.get("access_key_id"),
+        aws_secret_access_key=options.get("secret_access_key"),
+        aws_session_token=options.get("session_token"),
     )
-    external = {"ExternalId": given["external_id"]} if "external_id" in given else {}
-    answer = session.client("sts", region_name=given.get("sts_region", region)).assume_role(
-        RoleArn=given["role_arn"], RoleSessionName=given.get("session_name", "spark-kafka-eos"), **external
+    external = {"ExternalId": options["external_id"]} if "external_id" in options else {}
+    answer = session.client("sts", region_name=options.get("sts_region", region)).assume_role(
+        RoleArn=options["role_arn"], RoleSessionName=options.get("session_name", "spark-kafka-eos"), **external
     )["Credentials"]
     return Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["SessionToken"])

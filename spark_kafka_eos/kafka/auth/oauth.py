@@ -75,23 +75,23 @@ class Tokens:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._request, self._clock = request or request_token, clock
-        self._held: dict[Security, _Token] = {}
+        self._tokens: dict[Security, _Token] = {}
         self._lock = threading.Lock()
 
     def get(self, security: Security, timeout: float) -> Secret:
         """A token with at least a fifth of its lifetime left. Raises what `request_token` raises."""
         with self._lock:
-            held = self._held.get(security)
-            if held is None or self._clock() >= held.renewed_at:
+            token = self._tokens.get(security)
+            if token is None or self._clock() >= token.renewed_at:
                 asked = self._clock()
                 text, lifetime = self._request(security, timeout)
-                held = self._held[security] = _Token(Secret(text), asked + lifetime * _KEPT)
-            return held.text
+                token = self._tokens[security] = _Token(Secret(text), asked + lifetime * _KEPT)
+            return token.text
 
     def forget(self, security: Security) -> None:
         """Request a new token next time."""
         with self._lock:
-            self._held.pop(security, None)
+            self._tokens.pop(security, None)
 
 
 def request_token(security: Security, timeout: float) -> tuple[str, float]:
@@ -114,11 +114,12 @@ def request_token(security: Security, timeout: float) -> tuple[str, float]:
             answer = response.read(_LARGEST_ANSWER)
     except urllib.error.HTTPError as error:
         with error:
-            said = f"HTTP {error.code} {_reason(error)}".rstrip()
+            status = f"HTTP {error.code} {_reason(error)}".rstrip()
         if error.code >= 500 or error.code == 429:
-            raise BrokerUnreachable(f"{where} failed: {said}") from None
+            raise BrokerUnreachable(f"{where} failed: {status}") from None
         raise AuthenticationFailed(
-            f"{where} rejected client {security.username!r}: {said}", action="Check client id, client secret and scope."
+            f"{where} rejected client {security.username!r}: {status}",
+            action="Check client id, client secret and scope.",
         ) from None
     except (OSError, HTTPException) as error:
         cause = getattr(error, "reason", error)

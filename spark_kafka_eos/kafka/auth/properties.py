@@ -9,14 +9,14 @@ from spark_kafka_eos.kafka.auth.security import Security
 from spark_kafka_eos.kafka.errors import ConfigurationError
 
 
-def security(given: Mapping[str, object]) -> Security:
-    """Build from the properties in `given` (field of the option table -> parsed value).
+def security(properties: Mapping[str, object]) -> Security:
+    """Build from the properties (field of the option table -> parsed value).
 
     Raises ConfigurationError if they conflict or are incomplete. Credentials or certificates that the protocol would
     not use count as a conflict, because the connection would be less secure than the user believes.
     """
-    protocol = given.get("security_protocol", "PLAINTEXT")
-    who, certificates = sasl.sasl(given), tls.trust(given) | tls.identity(given)
+    protocol = properties.get("security_protocol", "PLAINTEXT")
+    who, certificates = sasl.sasl(properties), tls.trust(properties) | tls.identity(properties)
     if protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         sasl.require(who, protocol)
     elif who.keys() & {"password", "token_source", "kerberos"}:
@@ -25,5 +25,5 @@ def security(given: Mapping[str, object]) -> Security:
         )
     if certificates and protocol not in ("SSL", "SASL_SSL"):
         raise ConfigurationError("kafka.security.protocol", f"certificates are set, but {protocol} does not use TLS")
-    check = given.get("ssl_endpoint_identification_algorithm", "https") == "https"
+    check = properties.get("ssl_endpoint_identification_algorithm", "https") == "https"
     return Security(protocol=protocol, check_hostname=check, **who, **certificates)  # type: ignore[arg-type]

@@ -60,23 +60,23 @@ class _Login(NamedTuple):
     options: Mapping[str, Secret]
 
 
-def sasl(given: Mapping[str, object]) -> dict[str, object]:
+def sasl(properties: Mapping[str, object]) -> dict[str, object]:
     """The fields of Security for SASL, as far as they are set; `mechanism` is the one that brokers are asked for."""
-    mechanism = given.get("sasl_mechanism")
-    login = _login(given, mechanism)
-    iam = mechanism == MSK_IAM or _iam_tokens(given)
-    _refuse_without_effect(given, MSK_IAM if iam else mechanism)
+    mechanism = properties.get("sasl_mechanism")
+    login = _login(properties, mechanism)
+    iam = mechanism == MSK_IAM or _iam_tokens(properties)
+    _refuse_without_effect(properties, MSK_IAM if iam else mechanism)
     if iam:
-        hosts = (host for host, _ in given.get("bootstrap_servers", ()))  # type: ignore[attr-defined]
+        hosts = (host for host, _ in properties.get("bootstrap_servers", ()))  # type: ignore[attr-defined]
         return {"mechanism": "OAUTHBEARER", "token_source": _iam(login, hosts)}
     chosen = {"mechanism": mechanism} if mechanism else {}
     if mechanism == "GSSAPI":
-        return chosen | {"kerberos": kerberos.kerberos(given, login.options)}
-    if "sasl_oauthbearer_token_provider" in given:
-        return chosen | {"token_source": _provider(given, login)}
+        return chosen | {"kerberos": kerberos.kerberos(properties, login.options)}
+    if "sasl_oauthbearer_token_provider" in properties:
+        return chosen | {"token_source": _provider(properties, login)}
     bearer = "OAUTHBEARER" in (mechanism, _MODULES.get(login.module))
-    credentials = _credentials(given, login, _CLIENT if bearer else _USER)
-    return chosen | credentials | (_endpoint(given, login) if bearer else {})
+    credentials = _credentials(properties, login, _CLIENT if bearer else _USER)
+    return chosen | credentials | (_endpoint(properties, login) if bearer else {})
 
 
 def require(credentials: Mapping[str, object], protocol: object) -> None:
@@ -104,8 +104,8 @@ def require(credentials: Mapping[str, object], protocol: object) -> None:
         )
 
 
-def _login(given: Mapping[str, object], mechanism: object) -> _Login:
-    text = given.get("sasl_jaas_config")
+def _login(properties: Mapping[str, object], mechanism: object) -> _Login:
+    text = properties.get("sasl_jaas_config")
     if not isinstance(text, Secret):
         return _Login("", {})
     try:
@@ -116,7 +116,7 @@ def _login(given: Mapping[str, object], mechanism: object) -> _Login:
         missing = sorted({name for _, _, name in _USER} - options.keys())
         if missing and _MODULES[module] in ("PLAIN", "SCRAM"):
             raise ValueError(f"{' and '.join(missing)} missing in {module}")
-        if module == _OAUTH_MODULE and not _iam_tokens(given):
+        if module == _OAUTH_MODULE and not _iam_tokens(properties):
             _refuse_unknown(options)
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
@@ -131,38 +131,38 @@ def _refuse_unknown(options: Mapping[str, Secret]) -> None:
     for name in options:
         if not _OF_CLIENT.fullmatch(name):
             meant = camel_case(name)
-            known = f"; did you mean {_EXTENSION}{meant}?" if meant in ("identityPoolId", "logicalCluster") else ""
-            raise ValueError(f"{name} is not an option of {_OAUTH_MODULE}{known}")
+            hint = f"; did you mean {_EXTENSION}{meant}?" if meant in ("identityPoolId", "logicalCluster") else ""
+            raise ValueError(f"{name} is not an option of {_OAUTH_MODULE}{hint}")
 
 
-def _refuse_without_effect(given: Mapping[str, object], method: object) -> None:
+def _refuse_without_effect(properties: Mapping[str, object], method: object) -> None:
     """Credentials that `method`, a mechanism, would not use: the user believes that somebody else logs in."""
     for mechanisms, options in _ONLY_WITH.items():
         for field, option in options:
-            if field in given and method and not str(method).startswith(mechanisms):
+            if field in properties and method and not str(method).startswith(mechanisms):
                 raise ConfigurationError(option, f"has no effect with {method}")
-    if "sasl_oauthbearer_config" in given and "sasl_oauthbearer_token_provider" not in given:
+    if "sasl_oauthbearer_config" in properties and "sasl_oauthbearer_token_provider" not in properties:
         raise ConfigurationError("kafka.sasl.oauthbearer.config", f"requires {_PROVIDER}")
 
 
 def _credentials(
-    given: Mapping[str, object], login: _Login, names: Iterable[tuple[str, str, str]]
+    properties: Mapping[str, object], login: _Login, names: Iterable[tuple[str, str, str]]
 ) -> dict[str, object]:
-    found: dict[str, object] = {}
+    credentials: dict[str, object] = {}
     for target, (field, option, in_jaas) in zip(("username", "password"), names, strict=True):
-        if field in given and in_jaas in login.options:
+        if field in properties and in_jaas in login.options:
             raise ConfigurationError(_JAAS, f"cannot be combined with {option}")
         if in_jaas in login.options:
             value = login.options[in_jaas]
-            found[target] = value if target == "password" else value.reveal()
-        elif field in given:
-            found[target] = given[field]
-    return found
+            credentials[target] = value if target == "password" else value.reveal()
+        elif field in properties:
+            credentials[target] = properties[field]
+    return credentials
 
 
-def _iam_tokens(given: Mapping[str, object]) -> bool:
+def _iam_tokens(properties: Mapping[str, object]) -> bool:
     """Whether OAUTHBEARER's tokens are AWS's, as Java names their handler."""
-    handler = str(given.get("sasl_login_callback_handler_class", ""))
+    handler = str(properties.get("sasl_login_callback_handler_class", ""))
     return handler.lower().endswith("iamoauthbearerlogincallbackhandler")
 
 
@@ -173,24 +173,27 @@ def _iam(login: _Login, hosts: Iterable[str]) -> TokenProvider:
         raise ConfigurationError(_JAAS, str(error)) from None
 
 
-def _provider(given: Mapping[str, object], login: _Login) -> TokenProvider:
-    others = [option for field, option, _ in _CLIENT if field in given]
-    others += [_URL] if "sasl_oauthbearer_token_endpoint_url" in given else []
-    others += ["kafka.sasl.oauthbearer.scope"] if "sasl_oauthbearer_scope" in given else []
+def _provider(properties: Mapping[str, object], login: _Login) -> TokenProvider:
+    others = [option for field, option, _ in _CLIENT if field in properties]
+    others += [_URL] if "sasl_oauthbearer_token_endpoint_url" in properties else []
+    others += ["kafka.sasl.oauthbearer.scope"] if "sasl_oauthbearer_scope" in properties else []
     others += [f"{name} in {_JAAS}" for name in ("clientId", "clientSecret", "scope") if name in login.options]
     if others:
         raise ConfigurationError(_PROVIDER, f"cannot be combined with {others[0]}")
     return TokenProvider(
-        function=str(given["sasl_oauthbearer_token_provider"]),
-        config=given.get("sasl_oauthbearer_config", Secret("")),  # type: ignore[arg-type]
-        extensions=given.get("sasl_oauthbearer_extensions", _extensions(login)),  # type: ignore[arg-type]
+        function=str(properties["sasl_oauthbearer_token_provider"]),
+        config=properties.get("sasl_oauthbearer_config", Secret("")),  # type: ignore[arg-type]
+        extensions=properties.get("sasl_oauthbearer_extensions", _extensions(login)),  # type: ignore[arg-type]
     )
 
 
-def _endpoint(given: Mapping[str, object], login: _Login) -> dict[str, object]:
-    if "sasl_oauthbearer_token_endpoint_url" not in given:
+def _endpoint(properties: Mapping[str, object], login: _Login) -> dict[str, object]:
+    if "sasl_oauthbearer_token_endpoint_url" not in properties:
         return {}
-    url, allowed = given["sasl_oauthbearer_token_endpoint_url"], given.get("sasl_oauthbearer_allowed_urls", ())
+    url, allowed = (
+        properties["sasl_oauthbearer_token_endpoint_url"],
+        properties.get("sasl_oauthbearer_allowed_urls", ()),
+    )
     if not str(url).lower().startswith("https:") and url not in allowed:  # type: ignore[operator]
         raise ConfigurationError(
             _URL,
@@ -202,9 +205,9 @@ def _endpoint(given: Mapping[str, object], login: _Login) -> dict[str, object]:
         "scope": None if scope is None else scope.reveal(),
         "extensions": _extensions(login),
     }
-    said = {name: given[option] for option, name in _ENDPOINT.items() if option in given}
-    trusted = tls.token_endpoint_trust(given, login.options)
-    return {"token_source": TokenEndpoint(**(inside | said | trusted))}  # type: ignore[arg-type]
+    options = {name: properties[option] for option, name in _ENDPOINT.items() if option in properties}
+    trusted = tls.token_endpoint_trust(properties, login.options)
+    return {"token_source": TokenEndpoint(**(inside | options | trusted))}  # type: ignore[arg-type]
 
 
 def _extensions(login: _Login) -> tuple[tuple[str, str], ...]:

@@ -50,9 +50,9 @@ def keys(text: str) -> tuple[Secret, ...]:
 
     Raises ValueError, which never contains a key.
     """
-    found = []
-    for each in text.split(","):
-        kind, _, name = each.strip().partition(":")
+    secrets = []
+    for entry in text.split(","):
+        kind, _, name = entry.strip().partition(":")
         if kind == "env":
             key = os.environ.get(name, "")
         elif kind == "file":
@@ -63,11 +63,11 @@ def keys(text: str) -> tuple[Secret, ...]:
             except UnicodeDecodeError:
                 raise ValueError(f"the file {name!r} contains no text in UTF-8") from None
         else:
-            key, name = each.strip(), "the text"
+            key, name = entry.strip(), "the text"
         if len(key) < _SHORTEST_KEY:
             raise ValueError(f"a key has at least {_SHORTEST_KEY} characters, but {name} has {len(key)}")
-        found.append(Secret(key))
-    return tuple(found)
+        secrets.append(Secret(key))
+    return tuple(secrets)
 
 
 def refuse_plain_keys(options: Mapping[str, str]) -> None:

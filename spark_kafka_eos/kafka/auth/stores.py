@@ -117,13 +117,13 @@ def pkcs12(store: Store, location: str, password: object) -> Material:
         opened = load_pkcs12(Path(location).read_bytes(), secret.encode() if secret is not None else None)
     except ValueError as error:
         raise ConfigurationError(f"kafka.ssl.{store}.password", f"{location} cannot be opened: {error}") from None
-    held = ([opened.cert] if opened.cert else []) + list(opened.additional_certs)
-    if not held or (store == "keystore" and opened.key is None):
-        lacking = "certificate" if not held else "private key"
+    entries = ([opened.cert] if opened.cert else []) + list(opened.additional_certs)
+    if not entries or (store == "keystore" and opened.key is None):
+        lacking = "certificate" if not entries else "private key"
         raise ConfigurationError(f"kafka.ssl.{store}.location", f"{location} contains no {lacking}")
     pem = serialization.Encoding.PEM
     key = opened.key and opened.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Material(
-        certificates="".join(entry.certificate.public_bytes(pem).decode() for entry in held),
+        certificates="".join(entry.certificate.public_bytes(pem).decode() for entry in entries),
         key=Secret(key.decode()) if key else None,
     )

@@ -10,55 +10,57 @@ from spark_kafka_eos.kafka.auth.stores import readable
 from spark_kafka_eos.kafka.errors import ConfigurationError
 
 
-def trust(given: Mapping[str, object]) -> dict[str, object]:
+def trust(properties: Mapping[str, object]) -> dict[str, object]:
     """The trusted CAs: at most one of four ways to set them."""
-    ways = _given(given, "ssl_truststore_location", "ssl_truststore_certificates", "ssl_ca_location", "ssl_ca_pem")
+    ways = _options_set(
+        properties, "ssl_truststore_location", "ssl_truststore_certificates", "ssl_ca_location", "ssl_ca_pem"
+    )
     match ways:
         case ["ssl_truststore_location"]:
-            location = readable("kafka.ssl.truststore.location", given["ssl_truststore_location"])
-            kind = stores.kind("truststore", location, given.get("ssl_truststore_type"))
+            location = readable("kafka.ssl.truststore.location", properties["ssl_truststore_location"])
+            kind = stores.kind("truststore", location, properties.get("ssl_truststore_type"))
             if kind == "PEM":
                 return {"ca_location": location}
-            password = given.get("ssl_truststore_password")
+            password = properties.get("ssl_truststore_password")
             return {"ca_pem": stores.material("truststore", kind, location, password).certificates}
         case ["ssl_ca_location"]:
-            return {"ca_location": readable("kafka.ssl.ca.location", given["ssl_ca_location"])}
+            return {"ca_location": readable("kafka.ssl.ca.location", properties["ssl_ca_location"])}
         case [way]:
-            return {"ca_pem": given[way]}
+            return {"ca_pem": properties[way]}
         case _:
             return {}
 
 
-def token_endpoint_trust(given: Mapping[str, object], jaas: Mapping[str, Secret]) -> dict[str, object]:
+def token_endpoint_trust(properties: Mapping[str, object], jaas: Mapping[str, Secret]) -> dict[str, object]:
     """The trusted CAs for the OAuth server: librdkafka's `https.ca.*`, or `ssl.truststore.*` inside JAAS."""
-    match _given(given, "https_ca_location", "https_ca_pem"):
+    match _options_set(properties, "https_ca_location", "https_ca_pem"):
         case ["https_ca_location"]:
-            return {"ca_location": readable("kafka.https.ca.location", given["https_ca_location"])}
+            return {"ca_location": readable("kafka.https.ca.location", properties["https_ca_location"])}
         case [_]:
-            return {"ca_pem": given["https_ca_pem"]}
+            return {"ca_pem": properties["https_ca_pem"]}
         case _:
             store = "ssl.truststore."
             inside = {name.replace(".", "_"): value for name, value in jaas.items() if name.startswith(store)}
             password = inside.pop("ssl_truststore_password", None)
-            shown: dict[str, object] = {name: value.reveal() for name, value in inside.items()}
-            return trust(shown if password is None else shown | {"ssl_truststore_password": password})
+            revealed: dict[str, object] = {name: value.reveal() for name, value in inside.items()}
+            return trust(revealed if password is None else revealed | {"ssl_truststore_password": password})
 
 
-def identity(given: Mapping[str, object]) -> dict[str, object]:
+def identity(properties: Mapping[str, object]) -> dict[str, object]:
     """The client certificate, for mutual TLS: a keystore, or a certificate chain with its key."""
     store, chain = "ssl_keystore_location", "ssl_keystore_certificate_chain"
-    chains = _given(given, store, chain, "ssl_certificate_location", "ssl_certificate_pem")
-    keys = _given(given, "ssl_keystore_key", "ssl_key_location", "ssl_key_pem")
-    password = {"key_password": given["ssl_key_password"]} if "ssl_key_password" in given else {}
+    chains = _options_set(properties, store, chain, "ssl_certificate_location", "ssl_certificate_pem")
+    keys = _options_set(properties, "ssl_keystore_key", "ssl_key_location", "ssl_key_pem")
+    password = {"key_password": properties["ssl_key_password"]} if "ssl_key_password" in properties else {}
     if chains == [store]:
         if keys:
             raise ConfigurationError(_name(keys[0]), f"cannot be combined with {_name(store)}, which contains the key")
-        location = readable(_name(store), given[store])
-        what = stores.kind("keystore", location, given.get("ssl_keystore_type"))
+        location = readable(_name(store), properties[store])
+        what = stores.kind("keystore", location, properties.get("ssl_keystore_type"))
         if what == "PEM":
             return {"certificate_location": location, "key_location": location} | password
         opened = stores.material(
-            "keystore", what, location, given.get("ssl_keystore_password"), given.get("ssl_key_password")
+            "keystore", what, location, properties.get("ssl_keystore_password"), properties.get("ssl_key_password")
         )
         return {"certificate_pem": opened.certificates, "key_pem": opened.key}
     if bool(chains) != bool(keys):
@@ -69,9 +71,9 @@ def identity(given: Mapping[str, object]) -> dict[str, object]:
     for kind, ways in (("certificate", chains), ("key", keys)):
         for way in ways:
             if way.endswith("_location"):
-                files[f"{kind}_location"] = readable(_name(way), given[way])
+                files[f"{kind}_location"] = readable(_name(way), properties[way])
             else:
-                files[f"{kind}_pem"] = given[way]
+                files[f"{kind}_pem"] = properties[way]
     return files | password if files else {}
 
 
@@ -79,9 +81,9 @@ def _name(field: str) -> str:
     return "kafka." + field.replace("_", ".")
 
 
-def _given(given: Mapping[str, object], *ways: str) -> list[str]:
+def _options_set(properties: Mapping[str, object], *ways: str) -> list[str]:
     """Which of the equivalent options `ways` is set: one or none."""
-    used = [way for way in ways if way in given]
+    used = [way for way in ways if way in properties]
     if len(used) > 1:
         raise ConfigurationError(
             _name(used[0]), f"cannot be combined with {_name(used[1])}, which has the same meaning"

@@ -56,16 +56,16 @@ def _load(name: str) -> Callable[[str], object]:
     module, _, function = name.partition(":")
     option = "kafka.sasl.oauthbearer.token.provider"
     try:
-        found = getattr(importlib.import_module(module), function, None)
+        provider = getattr(importlib.import_module(module), function, None)
     except ImportError as error:
         raise ConfigurationError(
             option,
             f"{module} cannot be imported: {error}",
             action="Install it on the driver and the executors, or pass it with --py-files.",
         ) from None
-    if not callable(found):
+    if not callable(provider):
         raise ConfigurationError(option, f"{module} has no function {function}")
-    return found  # type: ignore[no-any-return]
+    return provider  # type: ignore[no-any-return]
 
 
 def _place(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from spark_kafka_eos.kafka.errors import BrokerUnreachable, CorruptRecordBatch
 from spark_kafka_eos.kafka.fetching.fetch_plan import FetchPlan
 from spark_kafka_eos.kafka.fetching.fetch_response import FetchResponse, PartitionData, read_fetch_response
-from spark_kafka_eos.kafka.fetching.fetch_sizes import FetchSizes, Learned
+from spark_kafka_eos.kafka.fetching.fetch_sizes import FetchSizes, SizeEstimates
 from spark_kafka_eos.kafka.fetching.fetch_steps import (
     Answer,
     Arrival,
@@ -61,8 +61,8 @@ class _FetchInFlight:
 class Fetcher:
     """Reads ranges of offsets. `fetch_max_bytes` limits a response, `max_partition_fetch_bytes` each partition in it.
 
-    A larger record batch exceeds both (KIP-74). How much less is asked for follows what was `learned`, also by earlier
-    objects (`learned_of`). A leader may send a reader with a `rack` to a follower there (KIP-392), as its
+    A larger record batch exceeds both (KIP-74). How much less is asked for follows the `estimates`, which earlier
+    objects may share (`estimates_of`). A leader may send a reader with a `rack` to a follower there (KIP-392), as its
     `replica.selector.class` decides. With `headers_only`, a truncated record batch counts like a whole one: a broker
     returns whole ones, however large, only of a request's first partition (KIP-74).
     """
@@ -77,14 +77,14 @@ class Fetcher:
         fetch_max_wait_ms: int = 500,
         rack: str = "",
         headers_only: bool = False,
-        learned: Learned | None = None,
+        estimates: SizeEstimates | None = None,
     ) -> None:
         self._cluster, self._rack = cluster, rack
         self._whole = not headers_only
         self._isolation_level: IsolationLevel = isolation_level
         self._fetch_max_wait_ms = fetch_max_wait_ms
         self._sizes = FetchSizes(
-            fetch_max_bytes=fetch_max_bytes, max_partition_fetch_bytes=max_partition_fetch_bytes, learned=learned
+            fetch_max_bytes=fetch_max_bytes, max_partition_fetch_bytes=max_partition_fetch_bytes, estimates=estimates
         )
 
     def fetch(self, ranges: Sequence[OffsetRange]) -> Generator[Fetched, None, None]:
@@ -211,12 +211,12 @@ class Fetcher:
         )
 
 
-def learned_of(cluster: Cluster) -> Learned:
-    """What was learned from this cluster: kept as long as the object, which a worker process has for all its tasks."""
-    return _learned.setdefault(cluster, Learned())
+def estimates_of(cluster: Cluster) -> SizeEstimates:
+    """The estimates for this cluster: kept as long as the object, which a worker process has for all its tasks."""
+    return _estimates.setdefault(cluster, SizeEstimates())
 
 
-_learned: WeakKeyDictionary[Cluster, Learned] = WeakKeyDictionary()
+_estimates: WeakKeyDictionary[Cluster, SizeEstimates] = WeakKeyDictionary()
 
 
 def _wait_for_any(flights: Iterable[_FetchInFlight], seconds: float) -> None:
@@ -298,20 +298,20 @@ def _overlapping(
 
 def _batches(asked: FetchPartition, records: memoryview, *, is_first: bool, whole: bool) -> RecordBatches:
     """The batches of `records` that overlap the range."""
-    found: list[int] = []
+    positions: list[int] = []
     expected = asked.position  # no checksum covers a batch's offset
     for position, base_offset, next_offset in extents(records, whole=whole):
-        if base_offset >= asked.end and found:
+        if base_offset >= asked.end and positions:
             break
-        if next_offset <= expected and not found:
+        if next_offset <= expected and not positions:
             continue  # a broker may start earlier; the Java client skips that, too
-        if base_offset < expected and found:
+        if base_offset < expected and positions:
             raise CorruptRecordBatch(
                 f"found a batch with offsets {base_offset} to {next_offset - 1}, expected {expected}"
             )
         expected = next_offset
-        found.append(position)
-    if not found and records and is_first:
+        positions.append(position)
+    if not positions and records and is_first:
         # The first partition of a request gets at least one whole batch, however large (KIP-74).
         raise CorruptRecordBatch(f"{len(records)} bytes contain no complete record batch")
-    return RecordBatches(records, found)
+    return RecordBatches(records, positions)

@@ -98,10 +98,10 @@ def created_again(cursor: Cursor, leader: PartitionLeader) -> DataLoss:
     )
 
 
-def out_of_range(cursor: Cursor, held: OffsetRange) -> DataLoss:
+def out_of_range(cursor: Cursor, available: OffsetRange) -> DataLoss:
     return DataLoss(
         f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were planned, "
-        f"but the broker has {held.start} to {held.end}",
+        f"but the broker has {available.start} to {available.end}",
         action=_GO_ON,
     )
 

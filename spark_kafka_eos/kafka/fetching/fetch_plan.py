@@ -111,7 +111,7 @@ class FetchPlan:
         budget: Callable[[int, Clock], Budget],
         patience_ms: int,
     ) -> None:
-        if len({wanted.partition for wanted in ranges}) < len(ranges):
+        if len({offset_range.partition for offset_range in ranges}) < len(ranges):
             raise ValueError("a partition may have one range only")
         self._sizes, self._clock = sizes, clock
         self._time = Stopwatch(clock)
@@ -120,15 +120,15 @@ class FetchPlan:
         self._silence = budget(patience_ms, self._time)  # restarts also when a broker throttles
         # In the order of the next request: partitions that got nothing come first.
         self._waiting: dict[TopicPartition, Cursor] = {
-            wanted.partition: Cursor(
-                partition=wanted.partition,
-                position=wanted.start,
-                end=wanted.end,
-                topic_id=wanted.topic_id,
-                planned_epoch=wanted.leader_epoch,
+            offset_range.partition: Cursor(
+                partition=offset_range.partition,
+                position=offset_range.start,
+                end=offset_range.end,
+                topic_id=offset_range.topic_id,
+                planned_epoch=offset_range.leader_epoch,
             )
-            for wanted in ranges
-            if wanted.start < wanted.end
+            for offset_range in ranges
+            if offset_range.start < offset_range.end
         }
         self._in_flight: dict[int, dict[TopicPartition, Cursor]] = {}  # by broker, the first asked first
         self._ready: deque[Fetched] = deque()
@@ -165,12 +165,13 @@ class FetchPlan:
         for (node, is_peek), cursors in requests.items():
             if node in self._in_flight or self._throttled_until.get(node, now) > now:
                 continue
-            shares = self._sizes.shares(node, [(cursor.partition, cursor.end - cursor.position) for cursor in cursors])
-            parts = tuple(_part(cursor, share) for cursor, share in zip(cursors, shares, strict=False))
+            remaining = [(cursor.partition, cursor.end - cursor.position) for cursor in cursors]
+            budgets = self._sizes.partition_budgets(node, remaining)
+            parts = tuple(_part(cursor, budget) for cursor, budget in zip(cursors, budgets, strict=False))
             self._in_flight[node] = {part.partition: self._waiting.pop(part.partition) for part in parts}
             with_rack = now >= self._leaders_until and not is_peek
-            room = self._sizes.room(node)
-            return Ask(node=node, parts=parts, max_bytes=room, with_rack=with_rack, is_peek=is_peek)
+            max_bytes = self._sizes.byte_budget(node)
+            return Ask(node=node, parts=parts, max_bytes=max_bytes, with_rack=with_rack, is_peek=is_peek)
         return None
 
     def _hand_over(self) -> Fetched | None:
@@ -243,11 +244,11 @@ class FetchPlan:
         Raises DataLoss if records were deleted, or if the log is still too short when even a leader that was paused
         must have heard of its successor.
         """
-        for held in bounds:
-            cursor = self._waiting[held.partition]
+        for available in bounds:
+            cursor = self._waiting[available.partition]
             cursor.is_out_of_range = False
-            loss = out_of_range(cursor, held)
-            if cursor.position < held.start:
+            loss = out_of_range(cursor, available)
+            if cursor.position < available.start:
                 raise loss
             cursor.end_doubted = cursor.end_doubted or self._new_budget(OUTDATED_LEADER_MS, self._time)
             self._doubt(cursor, loss, cursor.end_doubted)
@@ -271,7 +272,7 @@ class FetchPlan:
     def answered(self, node: int, answer: Answer) -> None:
         """The answer to the request in flight to `node`. Raises the first error in it that no retry mends."""
         asked = self._in_flight.pop(node)
-        was_full = answer.arrival.size > self._sizes.room(node) // 2
+        was_full = answer.arrival.size > self._sizes.byte_budget(node) // 2
         self._sizes.arrived(node, answer.arrival)
         if answer.throttle_ms:
             self._throttled_until[node] = self._clock() + answer.throttle_ms / 1000
@@ -295,7 +296,9 @@ class FetchPlan:
             if self._progress.spent:
                 self._trouble = throttled(answer.address, asked.values()), Reaction.RETRY_SAME
         elif (
-            self._is_settled() and self._silence.spent and (silent := [one for one in of_leader if one.replica is None])
+            self._is_settled()
+            and self._silence.spent
+            and (silent := [cursor for cursor in of_leader if cursor.replica is None])
         ):
             raise stuck(answer.address, silent)
         elif not was_peek:  # else an ordinary request comes next
@@ -311,12 +314,12 @@ class FetchPlan:
         """Advance the cursors, and return whether any moved. In the next request, those that got nothing, although
         there is something, come before them, and those for which there is nothing after them.
         """
-        left = dict(asked)
+        unanswered = dict(asked)
         first = next(iter(asked.values()))
         moved: list[Cursor] = []
         idle: list[Cursor] = []
         for partition, outcome in parts.items():
-            cursor = left.pop(partition)
+            cursor = unanswered.pop(partition)
             match outcome:
                 case Fetched() if cursor.is_peek:
                     moved += self._peeked(cursor, outcome)
@@ -335,9 +338,9 @@ class FetchPlan:
                     self._refused(cursor, code)
                 case Fetched():
                     idle += self._got_nothing(cursor, outcome, was_full)
-        for cursor in left.values():
+        for cursor in unanswered.values():
             self._ask_leader(cursor)
-        for cursor in (*left.values(), *moved, *idle):
+        for cursor in (*unanswered.values(), *moved, *idle):
             if cursor.position < cursor.end:
                 self._waiting[cursor.partition] = cursor
         return bool(moved)
@@ -347,7 +350,7 @@ class FetchPlan:
         if outcome.last_stable_offset <= cursor.position:
             return [cursor]
         if outcome.lacking or not was_full:
-            self._sizes.lacks(cursor.partition, outcome.lacking)
+            self._sizes.note_truncated(cursor.partition, outcome.lacking)
         self._waiting[cursor.partition] = cursor
         return []
 

@@ -52,10 +52,10 @@ def visible(
     All transactions at once, because a response may list thousands.
     """
     control = headers["attributes"] & CONTROL != 0
-    shown: NDArray[np.bool_] = ~control
+    is_visible: NDArray[np.bool_] = ~control
     if isolation_level == "read_uncommitted" or not aborted or not len(headers):
-        return shown
-    producers, owner = np.unique([each.producer_id for each in aborted], return_inverse=True)
+        return is_visible
+    producers, owner = np.unique([transaction.producer_id for transaction in aborted], return_inverse=True)
     # The batches that their transactions may consist of, in log order for each producer.
     rows = np.flatnonzero(headers["attributes"] & (TRANSACTIONAL | CONTROL))
     number = _index(producers, headers["producer_id"][rows])
@@ -66,7 +66,7 @@ def visible(
     behind = np.searchsorted(place, (owner + 1) * len(headers))  # of each transaction, where its producer's batches end
     # From the first batch with an offset of the transaction up to the next abort marker.
     next_offset = headers["base_offset"] + headers["last_offset_delta"] + 1
-    first_row = np.searchsorted(next_offset, [each.first_offset for each in aborted], side="right")
+    first_row = np.searchsorted(next_offset, [transaction.first_offset for transaction in aborted], side="right")
     first = np.searchsorted(place, owner * len(headers) + np.minimum(first_row, len(headers) - 1))
     first[first_row == len(headers)] = len(rows)
     markers = np.flatnonzero(control[rows])
@@ -76,11 +76,11 @@ def visible(
     hidden = np.zeros(len(rows) + 1, np.int64)
     np.add.at(hidden, first, 1)
     np.add.at(hidden, end, -1)
-    shown[rows[np.cumsum(hidden[:-1]) > 0]] = False
-    return shown
+    is_visible[rows[np.cumsum(hidden[:-1]) > 0]] = False
+    return is_visible
 
 
-def _index(values: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _index(values: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
     """The index of each in `values`, which ascend; -1 for those that are not there."""
-    at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
-    return np.where(values[at] == wanted, at, -1)
+    at = np.minimum(np.searchsorted(values, targets), len(values) - 1)
+    return np.where(values[at] == targets, at, -1)

@@ -89,8 +89,8 @@ def _longest_first(
     h = _SEED ^ lengths.astype(np.uint32)
     words = lengths // 4
     for step in range(int(words[0])):
-        left = int(np.searchsorted(-words, -step))  # number of keys with more words than `step`
-        _mix(h[:left], word_at[at[:left] + 4 * step])
+        remaining = int(np.searchsorted(-words, -step))  # number of keys with more words than `step`
+        _mix(h[:remaining], word_at[at[:remaining] + 4 * step])
     tail = np.flatnonzero(lengths % 4)
     mask = (np.uint32(1) << (8 * (lengths[tail] % 4)).astype(np.uint32)) - np.uint32(1)
     h[tail] = (h[tail] ^ (word_at[at[tail] + 4 * words[tail]] & mask)) * _M

@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.protocol.responses import incomplete
 from spark_kafka_eos.kafka.protocol.retry import new_request, pause
 from spark_kafka_eos.kafka.protocol.versions import transactional
 from spark_kafka_eos.kafka.reserved_topics import ReservedTopics
-from spark_kafka_eos.kafka.wire.record_batch import stamp_plain
+from spark_kafka_eos.kafka.wire.record_batch import stamp_without_producer_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,10 +164,10 @@ class Appender:
 
     def _send_to(self, connection: Connection, request: SendRequest) -> None:
         for batch in request.batches:
-            if self._plan.is_plain(batch.partition) and not batch.plain:
+            if self._plan.is_without_producer_id(batch.partition) and not batch.without_producer_id:
                 assert isinstance(batch.data, bytearray), "see the class"
-                stamp_plain(batch.data)
-                batch.plain = True
+                stamp_without_producer_id(batch.data)
+                batch.without_producer_id = True
         self._plan.sent(request)
         try:
             correlation_id = connection.send(self._produce(request.batches), newest=self._newest)

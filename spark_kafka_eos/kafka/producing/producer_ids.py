@@ -28,10 +28,10 @@ _idle: dict[tuple[int, ClientOptions, str], deque[ProducerIdentity]] = {}
 def take(cluster: Cluster) -> ProducerIdentity:
     """A producer id and epoch under which nothing was written yet. Raises what InitProducerId raises."""
     try:
-        held = _of(cluster).pop()
+        identity = _of(cluster).pop()
     except IndexError:
         return idempotent_identity(cluster)
-    return next_epoch(held) or idempotent_identity(cluster)
+    return next_epoch(identity) or idempotent_identity(cluster)
 
 
 def give_back(cluster: Cluster, identity: ProducerIdentity) -> None:

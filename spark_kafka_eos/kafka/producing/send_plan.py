@@ -56,7 +56,8 @@ class LeaderConnection(NamedTuple):
 @dataclass(slots=True, kw_only=True, eq=False)
 class Batch:
     """A record batch to append. `number` counts the batches of its partition, `sent` its attempts. Of a partition that
-    `is_plain`, the sender takes the producer id out of the batch before it sends it, and sets `plain`.
+    `is_without_producer_id`, the sender takes the producer id out of the batch before it sends it, and sets
+    `without_producer_id`.
     """
 
     partition: TopicPartition
@@ -66,7 +67,7 @@ class Batch:
     size: int
     number: int
     sent: int = 0
-    plain: bool = False
+    without_producer_id: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,21 +95,21 @@ class Recover(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Lane:
+class _PartitionQueue:
     """One partition: batches that wait, are in flight, or failed and wait for the other responses."""
 
     queued: int = 0
     waiting: deque[Batch] = field(default_factory=deque)
     in_flight: list[Batch] = field(default_factory=list)  # the oldest first
     failed: list[Batch] = field(default_factory=list)
-    known: bool = False  # the broker knows the producer: a batch was acknowledged
-    plain: bool = False  # without a producer id
+    acknowledged: bool = False  # the broker knows the producer: a batch was acknowledged
+    without_producer_id: bool = False
     connection: int = 0  # the number of the one that the last batch took
 
     def may_send(self, max_in_flight: int) -> bool:
         if not self.waiting or self.failed:
             return False
-        if self.plain or not self.known:
+        if self.without_producer_id or not self.acknowledged:
             return not self.in_flight
         oldest = (self.in_flight or self.waiting)[0]
         return self.waiting[0].number < oldest.number + max_in_flight
@@ -150,8 +151,8 @@ class SendPlan:
         self._max_in_flight, self._max_held_bytes, self._linger_bytes = max_in_flight, max_held_bytes, linger_bytes
         self._requested, self._without = requested, frozenset(without)
         self.refused: dict[str, KafkaEosError] = {}  # the topics that answered so, with the first answer
-        self._lanes: dict[TopicPartition, _Lane] = {}
-        self._sendable: dict[TopicPartition, None] = {}  # the lanes that may send, the first to become so first
+        self._queues: dict[TopicPartition, _PartitionQueue] = {}
+        self._sendable: dict[TopicPartition, None] = {}  # the queues that may send, the first to become so first
         self._requests: defaultdict[LeaderConnection, int] = defaultdict(int)  # in flight
         self._bytes: defaultdict[LeaderConnection, int] = defaultdict(int)  # in flight
         self.held_bytes = 0  # not acknowledged yet
@@ -163,10 +164,10 @@ class SendPlan:
         self, partition: TopicPartition, data: bytes | bytearray | memoryview, records: int, base_sequence: int
     ) -> None:
         """Add a batch to append after those that were queued before for its partition."""
-        if partition not in self._lanes:
-            known = partition.topic in self._without or partition.topic in self.refused
-            self._lanes[partition] = _Lane(plain=self._requested and known)
-        lane = self._lanes[partition]
+        if partition not in self._queues:
+            is_old_format = partition.topic in self._without or partition.topic in self.refused
+            self._queues[partition] = _PartitionQueue(without_producer_id=self._requested and is_old_format)
+        queue = self._queues[partition]
         size = len(data)
         batch = Batch(
             partition=partition,
@@ -174,10 +175,10 @@ class SendPlan:
             records=records,
             base_sequence=base_sequence,
             size=size,
-            number=lane.queued,
+            number=queue.queued,
         )
-        lane.queued += 1
-        lane.waiting.append(batch)
+        queue.queued += 1
+        queue.waiting.append(batch)
         self.held_bytes += size
         self._gathered_bytes += size
         self._note(partition)
@@ -186,9 +187,9 @@ class SendPlan:
         """The request is in flight. Call it before the first byte is sent."""
         self._requests[request.connection] += 1
         for batch in request.batches:
-            lane = self._lanes[batch.partition]
-            lane.in_flight.append(lane.waiting.popleft())
-            lane.connection = request.connection.number
+            queue = self._queues[batch.partition]
+            queue.in_flight.append(queue.waiting.popleft())
+            queue.connection = request.connection.number
             batch.sent += 1
             self._bytes[request.connection] += batch.size
             self._sendable.pop(batch.partition, None)
@@ -202,21 +203,25 @@ class SendPlan:
         actions: list[Ack | Recover] = []
         trouble: tuple[KafkaEosError, Reaction] | None = None
         for batch in request.batches:
-            lane, answer = self._lanes[batch.partition], answers[batch.partition]
+            queue, answer = self._queues[batch.partition], answers[batch.partition]
             if not answer.code or (answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.sent > 1):
-                lane.known = True
+                queue.acknowledged = True
                 self.held_bytes -= batch.size
                 actions.append(_acknowledged(batch, answer.base_offset if not answer.code else -1))
-            elif answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.is_behind_another(batch):
-                lane.failed.append(batch)
-            elif answer.code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and self._requested and not batch.plain:
-                lane.plain = True
-                lane.failed.append(batch)
+            elif answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.is_behind_another(batch):
+                queue.failed.append(batch)
+            elif (
+                answer.code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+                and self._requested
+                and not batch.without_producer_id
+            ):
+                queue.without_producer_id = True
+                queue.failed.append(batch)
                 self.refused.setdefault(batch.partition.topic, self._failure(batch, answer))
             else:
                 trouble = self._trouble(batch, answer)
-                lane.failed.append(batch)
-            self._gathered_bytes += lane.requeue_failed()
+                queue.failed.append(batch)
+            self._gathered_bytes += queue.requeue_failed()
             self._note(batch.partition)
         if trouble is not None:
             actions.append(self._recover(*trouble))
@@ -227,9 +232,9 @@ class SendPlan:
         for request in requests:
             self._landed(request)
             for batch in request.batches:
-                self._lanes[batch.partition].failed.append(batch)
-        for tp, lane in self._lanes.items():
-            self._gathered_bytes += lane.requeue_failed()
+                self._queues[batch.partition].failed.append(batch)
+        for tp, queue in self._queues.items():
+            self._gathered_bytes += queue.requeue_failed()
             self._note(tp)
 
     def unreachable(self, error: KafkaEosError) -> Recover:
@@ -238,7 +243,7 @@ class SendPlan:
 
     def given_up(self) -> None:
         """Drop everything that is queued or in flight."""
-        self._lanes.clear()
+        self._queues.clear()
         self._sendable.clear()
         self._requests.clear()
         self._bytes.clear()
@@ -246,9 +251,9 @@ class SendPlan:
 
     # -- what to do
 
-    def is_plain(self, partition: TopicPartition) -> bool:
+    def is_without_producer_id(self, partition: TopicPartition) -> bool:
         """Whether this partition, which has a batch, is appended to without the producer id that was requested."""
-        return self._lanes[partition].plain
+        return self._queues[partition].without_producer_id
 
     @property
     def due(self) -> bool:
@@ -273,13 +278,13 @@ class SendPlan:
         load = self._bytes.copy()
         ready: dict[LeaderConnection, list[Batch]] = {}
         for tp, leader in leaders.items():
-            lane = self._lanes[tp]
-            connection = LeaderConnection(leader, lane.connection)
-            if lane.known and not lane.in_flight:
+            queue = self._queues[tp]
+            connection = LeaderConnection(leader, queue.connection)
+            if queue.acknowledged and not queue.in_flight:
                 connections = [LeaderConnection(leader, number) for number in range(_CONNECTIONS)]
                 connection = min(connections, key=lambda connection: load[connection] // _WORTH_A_CONNECTION)
-            load[connection] += lane.waiting[0].size
-            ready.setdefault(connection, []).append(lane.waiting[0])
+            load[connection] += queue.waiting[0].size
+            ready.setdefault(connection, []).append(queue.waiting[0])
         return [
             SendRequest(connection=connection, batches=_one_request(batches))
             for connection, batches in ready.items()
@@ -289,8 +294,8 @@ class SendPlan:
     # -- inside
 
     def _note(self, tp: TopicPartition) -> None:
-        """Note whether the lane may send: with thousands of partitions, not all can be looked at for each request."""
-        if self._lanes[tp].may_send(self._max_in_flight):
+        """Note whether the queue may send: with thousands of partitions, not all can be looked at for each request."""
+        if self._queues[tp].may_send(self._max_in_flight):
             self._sendable[tp] = None
         else:
             self._sendable.pop(tp, None)
@@ -298,7 +303,7 @@ class SendPlan:
     def _landed(self, request: SendRequest) -> None:
         self._requests[request.connection] -= 1
         for batch in request.batches:
-            self._lanes[batch.partition].in_flight.remove(batch)
+            self._queues[batch.partition].in_flight.remove(batch)
             self._bytes[request.connection] -= batch.size
 
     def _failure(self, batch: Batch, answer: PartitionResponse) -> KafkaEosError:
@@ -321,7 +326,7 @@ class SendPlan:
     def _recover(self, error: KafkaEosError, react: Reaction) -> Recover:
         topics: frozenset[str] = frozenset()
         if react is Reaction.REFRESH_METADATA:
-            topics = frozenset(tp.topic for tp, lane in self._lanes.items() if lane.waiting or lane.failed)
+            topics = frozenset(tp.topic for tp, queue in self._queues.items() if queue.waiting or queue.failed)
         return Recover(error, react, topics)
 
 

@@ -114,8 +114,10 @@ class Cluster:
         would send one for each. Raises UnknownTopic.
         """
         now = self.clock()
-        known = self._topics
-        if due := [name for name in set(names) if name not in known or now - known[name][0] > METADATA_MAX_AGE_S]:
+        descriptions = self._topics
+        if due := [
+            name for name in set(names) if name not in descriptions or now - descriptions[name][0] > METADATA_MAX_AGE_S
+        ]:
             self.refresh(due)
 
     def kept(
@@ -124,11 +126,11 @@ class Cluster:
         """This setting of each topic, cached as long as the topic's description; one `look_up` for all that are missing
         or too old.
         """
-        known, now = self._kept.setdefault(setting, {}), self.clock()
-        if due := [name for name in topics if name not in known or now - known[name][0] > METADATA_MAX_AGE_S]:
-            found, now = look_up(due), self.clock()
-            known |= {name: (now, found[name]) for name in due}
-        return {name: known[name][1] for name in topics}
+        cached, now = self._kept.setdefault(setting, {}), self.clock()
+        if due := [name for name in topics if name not in cached or now - cached[name][0] > METADATA_MAX_AGE_S]:
+            values, now = look_up(due), self.clock()
+            cached |= {name: (now, values[name]) for name in due}
+        return {name: cached[name][1] for name in topics}
 
     def topic_names(self, *, internal: bool = False) -> list[str]:
         """All topics this principal may describe, sorted; Kafka's own only with `internal`."""
@@ -174,8 +176,8 @@ class Cluster:
             if error := incomplete("Metadata", names, (topic.name for topic in response.topics)):
                 raise error
 
-        wanted = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        topics = [MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         response = self.call_any(request, errors, patience_ms=patience_ms, elsewhere=elsewhere)
         self._learn(response)
         self._id = response.cluster_id or ""
@@ -239,9 +241,9 @@ class Cluster:
 
     def leader_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The same of each partition whose leader's epoch is known; sends no request."""
-        known = {name: description.partitions for name, (_, description) in self._topics.items()}
-        found = ((tp, known.get(tp.topic, {}).get(tp.partition)) for tp in partitions)
-        return {tp: place.leader_epoch for tp, place in found if place is not None and place.leader_epoch >= 0}
+        described = {name: description.partitions for name, (_, description) in self._topics.items()}
+        places = ((tp, described.get(tp.topic, {}).get(tp.partition)) for tp in partitions)
+        return {tp: place.leader_epoch for tp, place in places if place is not None and place.leader_epoch >= 0}
 
     def _partition(self, partition: TopicPartition) -> PartitionDescription:
         partitions = self.topic(partition.topic).partitions
@@ -285,11 +287,11 @@ class Cluster:
         return int(self._learn_nodes().controller_id)
 
     def _open(self, address: tuple[str, int], number: int = 0) -> Connection:
-        known = self._connections.get((*address, number))
-        if known is not None:
-            if known.usable:
-                return known
-            known.close()
+        connection = self._connections.get((*address, number))
+        if connection is not None:
+            if connection.usable:
+                return connection
+            connection.close()
         opened = self._connections[*address, number] = self._connect(*address, self.options)
         self._reached = True
         return opened
@@ -306,14 +308,14 @@ class Cluster:
         }
         nodes, turns, servers = self._nodes.values(), self._turns, self.options.bootstrap_servers
         last = max(turns, key=lambda address: turns[address], default=None) if elsewhere else None
-        known = sorted(
+        brokers = sorted(
             dict.fromkeys(address for address in (*idle, *nodes) if address != last or address in nodes),
             key=lambda address: (address not in idle or address == last, turns.get(address, 0)),
         )
         if elsewhere:
             servers = tuple(sorted(servers, key=lambda address: turns.get(address, 0)))
         reasons = []
-        for address in dict.fromkeys([*known, *servers]):
+        for address in dict.fromkeys([*brokers, *servers]):
             self._turns[address] = 1 + max(self._turns.values(), default=0)
             try:
                 return idle.get(address) or self._open(address)
@@ -361,9 +363,9 @@ class Cluster:
     def _learn(self, response: Any) -> None:
         """Take the nodes from a Metadata response, and close connections to addresses that are no longer used."""
         self._nodes = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
-        known = {*self._nodes.values(), *self.options.bootstrap_servers}
+        addresses = {*self._nodes.values(), *self.options.bootstrap_servers}
         for (host, port, number), connection in list(self._connections.items()):
-            if (host, port) not in known and not connection.in_flight:
+            if (host, port) not in addresses and not connection.in_flight:
                 connection.close()
                 del self._connections[host, port, number]
 

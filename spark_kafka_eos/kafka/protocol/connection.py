@@ -339,9 +339,9 @@ class Connection:
         """Send a frame within request.timeout.ms. `sendall` of a TLS socket would allow that for each record of it."""
         deadline = self._deadline()
         for part in parts:
-            left = memoryview(part)
-            while left:
-                left = left[self._within(deadline).send(left) :]
+            unsent = memoryview(part)
+            while unsent:
+                unsent = unsent[self._within(deadline).send(unsent) :]
 
     def _take_in(self) -> None:
         """Wait for bytes of the next response, and decode it once it is whole.
@@ -437,10 +437,10 @@ def wait_for_first(requests: Collection[tuple[Connection, int]], silence: float)
     for `silence` seconds. Whether one has.
     """
     while not any(connection.arrived(correlation_id) for connection, correlation_id in requests):
-        left = silence - min(connection.silence for connection, _ in requests)
-        if left <= 0:
+        remaining = silence - min(connection.silence for connection, _ in requests)
+        if remaining <= 0:
             return False
-        wait_for_any(requests, left)
+        wait_for_any(requests, remaining)
     return True
 
 

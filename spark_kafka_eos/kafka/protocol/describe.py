@@ -94,8 +94,8 @@ def max_message_bytes(cluster: Cluster, topics: Collection[str]) -> dict[str, in
     def look_up(due: Sequence[str]) -> dict[str, int | None]:
         request = _describe_configs(_TOPIC, due, [name])
         response = cluster.call_any(request, unknown, patience_ms=UNKNOWN_TOPIC_PATIENCE_MS)
-        found = _read_settings(response, due, [name], "")
-        return {topic: None if isinstance(each, Unread) else int(each[name]) for topic, each in found.items()}
+        settings = _read_settings(response, due, [name], "")
+        return {topic: None if isinstance(values, Unread) else int(values[name]) for topic, values in settings.items()}
 
     return cluster.kept(name, topics, look_up)
 

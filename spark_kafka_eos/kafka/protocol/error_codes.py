@@ -196,33 +196,33 @@ def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
     transactional.id.
     """
     name, context = name_of(code), str(subject)
-    said = f"{api} answered {name} ({code}) for {context}"
+    message = f"{api} answered {name} ({code}) for {context}"
     match reaction(api, code):
         case Reaction.ABORT:
-            return TransactionAborted(said)
+            return TransactionAborted(message)
         case Reaction.FENCED:
             return ProducerFenced(
-                said,
+                message,
                 action="This driver has ended: do not start it again while the other one runs, because a start takes "
                 "the transactional.id from it. If two queries have this id, give each its own. `kafka-eos query show` "
                 "with the id shows the owner.",
             )
         case Reaction.LEDGER_DECIDES:
-            return CommitOutcomeUnknown(said)
+            return CommitOutcomeUnknown(message)
         case Reaction.INVALID_ROW:
-            return InvalidRow(said, action=_ACTIONS.get(code, ""))
+            return InvalidRow(message, action=_ACTIONS.get(code, ""))
         case Reaction.DATA_LOSS:
-            return DataLoss(said)
+            return DataLoss(message)
         case Reaction.CORRUPT:
-            return CorruptRecordBatch(said)
+            return CorruptRecordBatch(message)
         case Reaction.UNKNOWN_TOPIC:
-            return UnknownTopic(said)
+            return UnknownTopic(message)
         case Reaction.REFRESH_METADATA if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return UnknownTopic(said, action="Create the topic, correct its name, or grant Describe on it.")
+            return UnknownTopic(message, action="Create the topic, correct its name, or grant Describe on it.")
         case Reaction.UNAUTHORIZED:
             return AuthorizationFailed(api, code, name, context, action=missing(api, code, subject))
         case Reaction.UNAUTHENTICATED:
-            return AuthenticationFailed(said)
+            return AuthenticationFailed(message)
         case _:
             action = _ACTIONS_BY_API.get((api, code)) or _ACTIONS.get(code, "")
             return BrokerError(api, code, name, context, action=action)

@@ -167,5 +167,5 @@ class ProducerState:
 
 def open_in(remembered: Iterable[ProducerState]) -> list[ProducerState]:
     """A partition's producers with an open transaction, the oldest transaction first."""
-    found = [producer for producer in remembered if producer.start_offset is not None]
-    return sorted(found, key=lambda producer: producer.start_offset or 0)
+    producers = [producer for producer in remembered if producer.start_offset is not None]
+    return sorted(producers, key=lambda producer: producer.start_offset or 0)

@@ -48,12 +48,12 @@ class GroupCoordinator:
         default delivery.timeout.ms.
         """
         topic_class: Any = OffsetFetchRequest.OffsetFetchRequestTopic
-        wanted = dict.fromkeys(partitions)
+        requested = dict.fromkeys(partitions)
         topics = [
             topic_class(name=topic, partition_indexes=[tp.partition for tp in members])
-            for topic, members in _by_topic(wanted).items()
+            for topic, members in _by_topic(requested).items()
         ]
-        return {**wanted, **self._fetch(topics, wanted, require_stable, patience_ms)}
+        return {**requested, **self._fetch(topics, requested, require_stable, patience_ms)}
 
     def fetch_all(
         self, *, require_stable: bool = True, patience_ms: int | None = None
@@ -130,9 +130,9 @@ class GroupCoordinator:
     ) -> Iterator[dict[TopicPartition, OffsetAndMetadata]]:
         """The offsets in parts that a coordinator accepts, sorted; usually one."""
         part: dict[TopicPartition, OffsetAndMetadata] = {}
-        each, size = _STORED_OFFSET_BYTES + len(self.group_id.encode()), 0
+        entry_bytes, size = _STORED_OFFSET_BYTES + len(self.group_id.encode()), 0
         for tp in sorted(offsets):
-            added = each + len(tp.topic) + len(offsets[tp].metadata.encode())
+            added = entry_bytes + len(tp.topic) + len(offsets[tp].metadata.encode())
             if part and size + added > _STORED_COMMIT_BYTES:
                 yield part
                 part, size = {}, 0

@@ -40,11 +40,11 @@ def write_marker(cluster: Cluster, hanging: ProducerState, *, commit: bool) -> N
 
     def errors(response: Any) -> Iterable[tuple[Subject, int]]:
         answered = {
-            TopicPartition(topic.name, each.partition_index): each.error_code
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
             for result in response.markers
             if result.producer_id == hanging.producer_id
             for topic in result.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         }
         yield from ((Subject(partition=at), code) for at, code in answered.items())
         if error := incomplete("WriteTxnMarkers", [tp], answered):

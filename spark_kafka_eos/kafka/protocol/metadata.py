@@ -30,12 +30,12 @@ class TopicDescription:
     internal: bool = False
 
 
-def newest(before: TopicDescription | None, found: TopicDescription) -> TopicDescription:
-    """`found`, but with what `before` knew better of the same topic: later leaders, further partitions."""
-    if before is None or before.id != found.id:
-        return found
-    partitions = dict(found.partitions)
-    for number, known in before.partitions.items():
-        if number not in partitions or partitions[number].leader_epoch < known.leader_epoch:
-            partitions[number] = known
-    return replace(found, partitions=dict(sorted(partitions.items())))
+def newest(before: TopicDescription | None, fetched: TopicDescription) -> TopicDescription:
+    """`fetched`, but with what `before` knew better of the same topic: later leaders, further partitions."""
+    if before is None or before.id != fetched.id:
+        return fetched
+    partitions = dict(fetched.partitions)
+    for number, partition in before.partitions.items():
+        if number not in partitions or partitions[number].leader_epoch < partition.leader_epoch:
+            partitions[number] = partition
+    return replace(fetched, partitions=dict(sorted(partitions.items())))

@@ -80,27 +80,27 @@ def _bounds(
 
 
 def _list(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+    cluster: Cluster, timestamps: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, Any]:
     """The answers. Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable."""
 
     def request(members: Mapping[str, list[TopicPartition]]) -> Any:
-        return _request(cluster, members, wanted, isolation_level)
+        return _request(cluster, members, timestamps, isolation_level)
 
-    return ask_leaders(cluster, "ListOffsets", wanted, request)
+    return ask_leaders(cluster, "ListOffsets", timestamps, request)
 
 
 def _request(
     cluster: Cluster,
     members: Mapping[str, list[TopicPartition]],
-    wanted: Mapping[TopicPartition, int],
+    timestamps: Mapping[TopicPartition, int],
     isolation_level: IsolationLevel,
 ) -> Any:
     topic_class: Any = ListOffsetsRequest.ListOffsetsTopic
 
     def asked(tp: TopicPartition) -> Any:
         return topic_class.ListOffsetsPartition(
-            partition_index=tp.partition, current_leader_epoch=cluster.leader_epoch(tp), timestamp=wanted[tp]
+            partition_index=tp.partition, current_leader_epoch=cluster.leader_epoch(tp), timestamp=timestamps[tp]
         )
 
     return ListOffsetsRequest(

@@ -19,7 +19,9 @@ def producers(
     Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
     answers = ask_leaders(cluster, "DescribeProducers", partitions, _request)
-    return {tp: tuple(_producer(tp, each) for each in answer.active_producers) for tp, answer in answers.items()}
+    return {
+        tp: tuple(_producer(tp, producer) for producer in answer.active_producers) for tp, answer in answers.items()
+    }
 
 
 def _request(members: Mapping[str, list[TopicPartition]]) -> Any:
@@ -31,14 +33,14 @@ def _request(members: Mapping[str, list[TopicPartition]]) -> Any:
     )
 
 
-def _producer(partition: TopicPartition, each: Any) -> ProducerState:
-    started, last = each.current_txn_start_offset, each.last_timestamp
+def _producer(partition: TopicPartition, producer: Any) -> ProducerState:
+    started, last = producer.current_txn_start_offset, producer.last_timestamp
     return ProducerState(
         partition=partition,
-        producer_id=each.producer_id,
-        epoch=each.producer_epoch,
-        coordinator_epoch=each.coordinator_epoch,
-        last_sequence=each.last_sequence,
+        producer_id=producer.producer_id,
+        epoch=producer.producer_epoch,
+        coordinator_epoch=producer.coordinator_epoch,
+        last_sequence=producer.last_sequence,
         last_timestamp_ms=last if last >= 0 else None,
         start_offset=started if started >= 0 else None,
     )

@@ -187,8 +187,8 @@ def _partitions(topics: Any, name: str, partitions: str, index: str | None) -> s
         return ""
     first = getattr(listed[0], partitions)[0]
     others = sum(len(getattr(topic, partitions)) for topic in listed) - 1
-    shown = f"{getattr(listed[0], name)}-{first if index is None else getattr(first, index)}"
-    return f"{shown} +{others}" if others else shown
+    label = f"{getattr(listed[0], name)}-{first if index is None else getattr(first, index)}"
+    return f"{label} +{others}" if others else label
 
 
 # What a request is about, by its API.

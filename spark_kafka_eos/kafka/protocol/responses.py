@@ -71,10 +71,10 @@ def incomplete(
     expected, actual = set(asked), set(answered)
     if expected == actual:
         return None
-    missing, others = (some(sorted(map(str, each))) for each in (expected - actual, actual - expected))
-    said = [f"does not contain {missing}"] if missing else []
-    said += [f"contains {others}, which was not requested"] if others else []
-    return BrokerUnreachable(f"a broker's response to {api} {' and '.join(said)}")
+    missing, others = (some(sorted(map(str, names))) for names in (expected - actual, actual - expected))
+    problems = [f"does not contain {missing}"] if missing else []
+    problems += [f"contains {others}, which was not requested"] if others else []
+    return BrokerUnreachable(f"a broker's response to {api} {' and '.join(problems)}")
 
 
 def error_of(response: Any) -> int:
@@ -92,8 +92,8 @@ def _codes(value: Any, paths: Iterable[tuple[str, ...]]) -> Iterator[int]:
         if not inner:
             yield content or 0
         elif content is not None:
-            for each in content if isinstance(content, list) else (content,):
-                yield from _codes(each, [tuple(inner)])
+            for item in content if isinstance(content, list) else (content,):
+                yield from _codes(item, [tuple(inner)])
 
 
 @functools.cache
@@ -116,22 +116,22 @@ def _refuse_endless_varints(frame: memoryview) -> None:
 
 
 def _refuse_nulls(
-    fields: Mapping[str, Any], value: Any, version: int, known: dict[int, list[_Checked]] | None = None
+    fields: Mapping[str, Any], value: Any, version: int, cache: dict[int, list[_Checked]] | None = None
 ) -> None:
-    """`known` has what to check of each structure: one response may have thousands of the same."""
-    known = {} if known is None else known
-    if (checks := known.get(id(fields))) is None:
-        checks = known[id(fields)] = [check for field in fields.values() for check in _checks(field, version)]
+    """`cache` has what to check of each structure: one response may have thousands of the same."""
+    cache = {} if cache is None else cache
+    if (checks := cache.get(id(fields))) is None:
+        checks = cache[id(fields)] = [check for field in fields.values() for check in _checks(field, version)]
     for field, name, may_be_null in checks:
         content = getattr(value, name)
         if content is None:
             if not may_be_null:
                 raise ValueError(f"{name} is null")
         elif field.is_struct_array():
-            for each in content:
-                _refuse_nulls(field.fields, each, version, known)
+            for item in content:
+                _refuse_nulls(field.fields, item, version, cache)
         elif field.is_struct():
-            _refuse_nulls(field.fields, content, version, known)
+            _refuse_nulls(field.fields, content, version, cache)
         elif field.is_array() and None in content:
             raise ValueError(f"{name} contains null")
 

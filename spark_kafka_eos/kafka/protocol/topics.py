@@ -19,9 +19,9 @@ def unavailable(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[
 
     Raises BrokerUnreachable if no broker can be reached.
     """
-    wanted = sorted(set(partitions))
-    described = _described(cluster, {tp.topic for tp in wanted})
-    reasons = {tp: _unavailable(described.get(tp.topic), tp) for tp in wanted}
+    requested = sorted(set(partitions))
+    described = _described(cluster, {tp.topic for tp in requested})
+    reasons = {tp: _unavailable(described.get(tp.topic), tp) for tp in requested}
     return {tp: why for tp, why in reasons.items() if why}
 
 
@@ -30,9 +30,9 @@ def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
 
     Raises BrokerUnreachable if no broker can be reached.
     """
-    wanted = set(topics)
-    described = _described(cluster, wanted)
-    return {name: why for name in sorted(wanted) if (why := _unknown(described.get(name), name))}
+    names = set(topics)
+    described = _described(cluster, names)
+    return {name: why for name in sorted(names) if (why := _unknown(described.get(name), name))}
 
 
 def deleted(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> list[str]:
@@ -64,7 +64,7 @@ def _unknown(topic: Any, name: str) -> str:
 def _unavailable(topic: Any, tp: TopicPartition) -> str:
     if why := _unknown(topic, tp.topic):
         return why
-    found = next((p for p in topic.partitions if p.partition_index == tp.partition), None)
-    if found is None:
+    partition = next((p for p in topic.partitions if p.partition_index == tp.partition), None)
+    if partition is None:
         return f"topic {tp.topic} has no partition {tp.partition}"
-    return "" if found.leader_id >= 0 else f"{tp} has no leader"
+    return "" if partition.leader_id >= 0 else f"{tp} has no leader"

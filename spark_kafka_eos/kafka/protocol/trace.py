@@ -98,7 +98,7 @@ class Trace:
         for rpc in self.rpcs():
             for failed, following in pairwise(rpc.attempts):
                 spans.setdefault(failed.error, []).append((failed.start, following.start))
-        return {error: _covered(each) for error, each in spans.items()}
+        return {error: _covered(intervals) for error, intervals in spans.items()}
 
     def rpcs(self) -> list[Rpc]:
         """The requests, joined with their retries, by start."""
@@ -111,7 +111,7 @@ class Trace:
             else:
                 attempts[of] = [request]
                 joined.append(attempts[of])
-        return [Rpc(tuple(each)) for each in joined]
+        return [Rpc(tuple(fields)) for fields in joined]
 
     def with_tasks(self, tasks: Sequence[tuple[int, Trace]]) -> Trace:
         """This trace with the requests of append tasks, each with its slot, placed by their machines' clocks.
@@ -192,7 +192,7 @@ def _rounded(value: Any) -> Any:
         case float():
             return round(value, 3)
         case dict():
-            return {name: _rounded(each) for name, each in value.items()}
+            return {name: _rounded(item) for name, item in value.items()}
         case list() | tuple():
-            return [_rounded(each) for each in value]
+            return [_rounded(item) for item in value]
     return value

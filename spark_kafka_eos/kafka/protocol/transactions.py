@@ -50,22 +50,22 @@ class TransactionCoordinator:
         return self._version
 
     def init_producer_id(
-        self, held: ProducerIdentity | None = None, *, again: Callable[[], None] = lambda: None
+        self, previous: ProducerIdentity | None = None, *, again: Callable[[], None] = lambda: None
     ) -> ProducerIdentity:
-        """Get a new epoch; this fences older producers and aborts their open transaction. `held` is the previous
+        """Get a new epoch; this fences older producers and aborts their open transaction. `previous` is the previous
         identity. `again` is called before the request is sent once more although it may have been applied.
 
-        With an outdated `held`, the coordinator returns "fenced", but first aborts an open transaction of the newer
-        producer. So end an aborted transaction with `end(held, commit=False)` before this: if that is fenced, it does
-        not affect the newer producer.
+        With an outdated `previous`, the coordinator returns "fenced", but first aborts an open transaction of the newer
+        producer. So end an aborted transaction with `end(previous, commit=False)` before this: if that is fenced, it
+        does not affect the newer producer.
         """
         _ = self.transaction_version  # requested now, before anything starts
         two_phase_commit = self._timeout_ms is None
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=NO_TIMEOUT if self._timeout_ms is None else self._timeout_ms,
-            producer_id=held.producer_id if held else -1,
-            producer_epoch=held.epoch if held else -1,
+            producer_id=previous.producer_id if previous else -1,
+            producer_epoch=previous.epoch if previous else -1,
             enable2_pc=two_phase_commit,
         )
         if not two_phase_commit:

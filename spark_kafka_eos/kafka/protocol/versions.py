@@ -56,12 +56,12 @@ def choose(api: str, offered: tuple[int, int] | None, *, newest: int | None = No
     top = ours if newest is None else min(ours, newest)
     if offered is not None and max(oldest, offered[0]) <= min(top, offered[1]):
         return min(top, offered[1])
-    said = "does not support it" if offered is None else f"supports versions {offered[0]} to {offered[1]}"
+    support = "does not support it" if offered is None else f"supports versions {offered[0]} to {offered[1]}"
     raise BrokerError(
         "ApiVersions",
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.UNSUPPORTED_VERSION.name,
-        f"{api}: versions {oldest} to {top} are required, but the broker {said}",
+        f"{api}: versions {oldest} to {top} are required, but the broker {support}",
         action="Upgrade the brokers to Kafka 3.3 or later.",
     )
 

@@ -98,8 +98,8 @@ def _walk_some(
 ) -> None:
     """Fill in the positions in the batches `which` by walking them: in parallel while there are many, then singly."""
     first = np.cumsum(count) - count
-    left, position, done = walk_abreast(at, np.flatnonzero(which), data, start, end, count, abreast)
-    for batch, place in zip(left.tolist(), position.tolist(), strict=True):
+    unfinished, position, done = walk_abreast(at, np.flatnonzero(which), data, start, end, count, abreast)
+    for batch, place in zip(unfinished.tolist(), position.tolist(), strict=True):
         records = int(count[batch]) - done
         places = walk(data[: end[batch]], place, records)
         at[first[batch] + done : first[batch] + done + records] = places
@@ -140,8 +140,8 @@ def walk_abreast(
             here += step
     except IndexError:
         raise CorruptRecordBatch("the records of a batch exceed its end") from None
-    left = int(np.searchsorted(-records, -done))
-    return batches[:left], position[:left], done
+    remaining = int(np.searchsorted(-records, -done))
+    return batches[:remaining], position[:remaining], done
 
 
 @cache
@@ -165,8 +165,8 @@ def walk(data: NDArray[np.uint8], position: int, records: int) -> Int64s:
     done, patience = 0, _PATIENCE
     try:
         while done < records:
-            left = records - done
-            step, run = run_at(data, view, position, left) if left > _WINDOW else (1, 0)
+            remaining = records - done
+            step, run = run_at(data, view, position, remaining) if remaining > _WINDOW else (1, 0)
             places[done : done + run] = np.arange(position, position + step * run, step)
             position, done = position + step * run, done + run
             if run >= _WORTH_A_RUN:

@@ -41,8 +41,8 @@ def nulls(column: pa.Array) -> NDArray[np.bool_]:
         return np.zeros(len(column), np.bool_)
     first, end = column.offset // 8, -(-(column.offset + len(column)) // 8)
     bits = np.unpackbits(np.frombuffer(valid, np.uint8)[first:end], bitorder="little")
-    found: NDArray[np.bool_] = bits[column.offset % 8 :][: len(column)] == 0
-    return found
+    is_null: NDArray[np.bool_] = bits[column.offset % 8 :][: len(column)] == 0
+    return is_null
 
 
 def lengths(column: pa.BinaryArray | pa.StringArray | pa.ListArray) -> NDArray[np.int32]:

@@ -55,8 +55,8 @@ def codec_of(name: str) -> Compression:
     try:
         return Compression[name.upper()]
     except KeyError:
-        known = ", ".join(each.name.lower() for each in Compression)
-        raise ConfigurationError("compression", f"unknown codec {name!r}; use one of {known}") from None
+        names = ", ".join(codec.name.lower() for codec in Compression)
+        raise ConfigurationError("compression", f"unknown codec {name!r}; use one of {names}") from None
 
 
 def decompress(code: int, data: bytes | bytearray | memoryview, *, limit: int) -> bytes | memoryview:
@@ -120,13 +120,13 @@ class _Input:
     closed = False
 
     def __init__(self) -> None:
-        self._left, self.ended = memoryview(b""), True
+        self._unread, self.ended = memoryview(b""), True
 
     def put(self, data: memoryview) -> None:
-        self._left, self.ended = data, False
+        self._unread, self.ended = data, False
 
     def read(self, size: int) -> memoryview:
-        part, self._left = self._left[:size], self._left[size:]
+        part, self._unread = self._unread[:size], self._unread[size:]
         self.ended = not part
         return part
 

@@ -47,7 +47,7 @@ def aborts(buffer: Bytes, headers: HeaderTable, *, check_crcs: bool = True) -> N
         & (size >= _SMALLEST)
         & (ends(headers) <= len(buffer))
     )
-    found = np.zeros(len(headers), np.bool_)
+    is_abort = np.zeros(len(headers), np.bool_)
     rows = np.flatnonzero(usual)
     if rows.size:
         start = headers["position"][rows] + HEADER.size
@@ -67,12 +67,12 @@ def aborts(buffer: Bytes, headers: HeaderTable, *, check_crcs: bool = True) -> N
         rows = rows[whole]
         if check_crcs:
             verify_crcs(buffer, headers[rows])
-        found[rows] = record["type"][whole] == _ABORT
+        is_abort[rows] = record["type"][whole] == _ABORT
         usual[:] = False
         usual[rows] = True
     for row in np.flatnonzero(~usual).tolist():
         from spark_kafka_eos.kafka.wire.decode import control_marker  # loads Arrow
 
         header = read_header(buffer, int(headers["position"][row]))
-        found[row] = control_marker(buffer, header, check_crcs=check_crcs) == "abort"
-    return found
+        is_abort[row] = control_marker(buffer, header, check_crcs=check_crcs) == "abort"
+    return is_abort

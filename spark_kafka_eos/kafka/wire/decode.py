@@ -244,27 +244,29 @@ def _decode(part: _DecodePart, include_headers: bool, part_bytes: int, max_bytes
     except CorruptRecordBatch as error:
         if len(part.headers) > 1:  # one by one, to find out which
             for at in range(len(part.headers)):
-                one = _DecodePart(part.headers[at : at + 1], part.data, part.start[at : at + 1], part.end[at : at + 1])
-                deque(_decode(one, include_headers, part_bytes, max_bytes), maxlen=0)
+                single = _DecodePart(
+                    part.headers[at : at + 1], part.data, part.start[at : at + 1], part.end[at : at + 1]
+                )
+                deque(_decode(single, include_headers, part_bytes, max_bytes), maxlen=0)
             raise
         raise CorruptRecordBatch(f"{_name(part.headers[0])}: {error.what}", action=error.action) from error
 
 
 def _of_few_records(part: _DecodePart, part_bytes: int) -> Iterator[_DecodePart]:
     """The part, or, if it is one batch that weighs more than `part_bytes`, its records piece by piece."""
-    left, position, end = int(part.headers["record_count"][0]), int(part.start[0]), part.end[:1]
+    remaining, position, end = int(part.headers["record_count"][0]), int(part.start[0]), part.end[:1]
     size = int(end[0]) - position
-    most = max(1, part_bytes * left // (size + _ROW_BYTES * left))
-    if len(part.headers) > 1 or left <= most:
+    most = max(1, part_bytes * remaining // (size + _ROW_BYTES * remaining))
+    if len(part.headers) > 1 or remaining <= most:
         yield part
         return
     headers = part.headers.copy()
-    while left > most:
+    while remaining > most:
         position, behind = walk(part.data[: end[0]], position, most + 1)[[0, most]].tolist()
         headers["record_count"] = most
         yield _DecodePart(headers, part.data, np.array([position]), np.array([behind]))
-        left, position = left - most, behind
-    headers["record_count"] = left
+        remaining, position = remaining - most, behind
+    headers["record_count"] = remaining
     yield _DecodePart(headers, part.data, np.array([position]), end)
 
 

@@ -33,15 +33,15 @@ class EncodedHeaders(NamedTuple):
 
 def encode_headers(headers: pa.Array | None) -> EncodedHeaders:
     """The end of each record; a null list is an empty one. InvalidRow for a header that is null or has no key."""
-    each = None if headers is None else headers.flatten()
-    if each is None or len(each) == 0:
+    entries = None if headers is None else headers.flatten()
+    if entries is None or len(entries) == 0:
         return EncodedHeaders(ZERO, None)
-    keys, values = (column.cast(pa.binary()) for column in each.flatten())
+    keys, values = (column.cast(pa.binary()) for column in entries.flatten())
     if keys.null_count:
         raise InvalidRow(
             "a record header is null or has no key", action="Set the key of every header; its value may be null."
         )
-    key_lengths, value_lengths = (varint_column([varints(lengths(column))], len(each)) for column in (keys, values))
+    key_lengths, value_lengths = (varint_column([varints(lengths(column))], len(entries)) for column in (keys, values))
     data, starts = interleave([key_lengths, keys, value_lengths, values])
     counts = pc.list_value_length(headers).fill_null(0).to_numpy().astype(np.int64)
     return EncodedHeaders(varints(counts), from_offsets(starts[_firsts(counts)], data))
@@ -53,9 +53,9 @@ def without_key(headers: pa.ListArray) -> pa.Array | None:
     if not key.null_count:
         return None
     row = np.repeat(np.arange(len(headers)), pc.list_value_length(headers).fill_null(0).to_numpy())
-    found = np.zeros(len(headers), bool)
-    found[row[key.is_null().to_numpy(zero_copy_only=False)]] = True
-    return pa.array(found)
+    keyless = np.zeros(len(headers), bool)
+    keyless[row[key.is_null().to_numpy(zero_copy_only=False)]] = True
+    return pa.array(keyless)
 
 
 def decode_headers(
@@ -81,16 +81,16 @@ def decode_headers(
             at[record] = start + np.maximum(length, 0)  # beyond the end, the next read or the check below fails
         done += 1
         record = record[counts[record] > done]
-    for one in record.tolist():
-        slots = place[:, first[one] + done : first[one + 1]]
-        at[one] = _read_one(data[: end[one]].data, int(at[one]), *(row.data for row in slots))
+    for index in record.tolist():
+        slots = place[:, first[index] + done : first[index + 1]]
+        at[index] = _read_one(data[: end[index]].data, int(at[index]), *(row.data for row in slots))
     if (at != end).any():
         raise CorruptRecordBatch("a record's headers do not end at its end")
     if (place[1] < 0).any() or (place[3] < -1).any():
         raise CorruptRecordBatch("a header has a negative length")
     keys, values = _strings(cut(data, place[0], place[1])), cut(data, place[2], place[3])
-    each = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
-    return pa.ListArray.from_arrays(from_numpy(first.astype(np.int32)), each)
+    entries = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(from_numpy(first.astype(np.int32)), entries)
 
 
 def _read_one(

@@ -120,9 +120,9 @@ def _entries(data: NDArray[np.uint8]) -> _Entries:
         data = np.append(data, np.zeros(_ENTRY.itemsize, np.uint8))
     every: NDArray[np.void] = np.ndarray((len(data) - _ENTRY.itemsize + 1,), _ENTRY, data, strides=(1,))
     field = every[at]
-    known = np.isin(field["magic"], (0, 1, MAGIC))
-    if not known.all():
-        bad = field[~known][0]
+    supported = np.isin(field["magic"], (0, 1, MAGIC))
+    if not supported.all():
+        bad = field[~supported][0]
         raise CorruptRecordBatch(f"unknown magic {bad['magic']} at offset {bad['offset']}")
     return _Entries(at, end, field)
 
@@ -131,7 +131,7 @@ def _edges(data: NDArray[np.uint8]) -> Int64s:
     """Where each whole message or record batch begins, and where the last one ends. Each size leads to the next one;
     after some of the same size, the others of that size are found at once.
     """
-    found: list[list[int] | Int64s] = []
+    edges: list[list[int] | Int64s] = []
     single: list[int] = []
     at = alike = before = 0
     view, unpack, last = data.data, _SIZE.unpack_from, len(data) - LENGTH_END - _SMALLEST
@@ -149,9 +149,9 @@ def _edges(data: NDArray[np.uint8]) -> Int64s:
             at += step
             continue
         run = _alike(data, at, step)
-        found += [single, np.arange(at, at + run * step, step)]
+        edges += [single, np.arange(at, at + run * step, step)]
         at, single, alike = at + run * step, [], 0
-    return np.concatenate([*found, single, [at]]).astype(np.int64)
+    return np.concatenate([*edges, single, [at]]).astype(np.int64)
 
 
 def _alike(data: NDArray[np.uint8], at: int, step: int) -> int:
@@ -260,7 +260,7 @@ def _rewritten(entries: _Entries, pieces: list[_Piece]) -> Iterator[bytearray]:
 def _messages(entries: _Entries, pieces: list[_Piece]) -> _Messages:
     """The messages in `pieces`, with the offsets and timestamps that their wrappers give them."""
     data = pieces[0].data if len(pieces) == 1 else np.concatenate([piece.data for piece in pieces])
-    size, count = [[len(column) for column in each] for each in zip(*pieces, strict=True)]
+    size, count = [[len(column) for column in columns] for columns in zip(*pieces, strict=True)]
     ends = np.concatenate([piece.ends for piece in pieces]) + np.repeat(np.cumsum(size) - size, count)
     wraps, magic = entries.wraps, entries.field["magic"]
     inner = _entries(data) if wraps.any() else _Entries(ends - (entries.end - entries.at), ends, entries.field)

@@ -176,7 +176,7 @@ def stamp(
     sign(batch)
 
 
-def stamp_plain(batch: bytearray | memoryview) -> None:
+def stamp_without_producer_id(batch: bytearray | memoryview) -> None:
     """Take producer id, epoch and sequence out of the record batch, as `stamp` puts them in."""
     stamp(batch, producer_id=-1, epoch=-1, base_sequence=-1, transactional=False)
 

@@ -138,10 +138,10 @@ class World:
 
     def state(self) -> Hashable:
         """What two states have in common that go on alike; of the attempts, whether a batch was sent again counts."""
-        lane = self.plan._lanes[AT]
+        queue = self.plan._queues[AT]
         return (
-            tuple(batch.number for batch in lane.failed),
-            tuple(batch.number for batch in lane.waiting),
+            tuple(batch.number for batch in queue.failed),
+            tuple(batch.number for batch in queue.waiting),
             self.leader,
             self.known_leader,
             self.faults,

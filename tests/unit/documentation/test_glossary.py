@@ -27,7 +27,7 @@ KAFKAS_AND_SPARKS = """
 # steps, answers and helpers.
 OF_THE_DESIGN = ("ledger", "transaction", "appending", "kafka/fetching", "kafka/producing", "reading")
 PLAIN = """
-    Answer ArrowFiles Arrival Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds Learned
+    Answer ArrowFiles Arrival Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds
     LocalFiles Locate Lost Others Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target
     TooLargeToTravel UnsafeFolder Wait
 """

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, BrokerUnreachable, CorruptRecordBatch, DataLoss
-from spark_kafka_eos.kafka.fetching.fetch import Fetcher, learned_of
+from spark_kafka_eos.kafka.fetching.fetch import Fetcher, estimates_of
 from spark_kafka_eos.kafka.fetching.fetch_response import FetchResponse, PartitionData
 from spark_kafka_eos.kafka.fetching.fetch_steps import EpochEndOffset
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
@@ -162,11 +162,13 @@ def test_what_one_task_learned_serves_the_next_one_of_the_process(broker):
     broker.script["Fetch"] += [log(broker, batches_each=3)] * 2
     cluster = broker.cluster()
     for _ in range(2):
-        for _ in Fetcher(cluster, learned=learned_of(cluster)).fetch([OffsetRange(partition=FIRST, start=0, end=30)]):
+        for _ in Fetcher(cluster, estimates=estimates_of(cluster)).fetch(
+            [OffsetRange(partition=FIRST, start=0, end=30)]
+        ):
             pass
     sizes = [request.topics[0].partitions[0].partition_max_bytes for request in broker.sent("Fetch")]
     assert sizes[1] < sizes[0]
-    assert learned_of(broker.cluster()) != learned_of(cluster), "of another cluster nothing is known yet"
+    assert estimates_of(broker.cluster()) != estimates_of(cluster), "of another cluster nothing is known yet"
 
 
 def test_aborted_transactions_and_watermarks_are_passed_on(broker):

@@ -379,12 +379,12 @@ def test_a_partition_of_an_old_format_goes_on_without_a_producer_id_one_by_one_a
     (request,) = send(plan)
     actions = plan.answered(request, {FIRST: OLD_FORMAT, OTHER: OK})
     assert [action for action in actions if isinstance(action, Recover)] == []
-    assert plan.is_plain(FIRST) and not plan.is_plain(OTHER)
+    assert plan.is_without_producer_id(FIRST) and not plan.is_without_producer_id(OTHER)
     assert list(plan.refused) == ["orders"] and "UNSUPPORTED_FOR_MESSAGE_FORMAT" in str(plan.refused)
     again = send(plan)
     assert carried(again) == [[0, 3], [6]]
     assert [batch.partition for batch in again[0].batches] == [FIRST, OTHER]
-    again[0].batches[0].plain = True
+    again[0].batches[0].without_producer_id = True
     answer(plan, again[0])
     answer(plan, again[1])
     assert carried(send(plan)) == [[3]]
@@ -394,7 +394,7 @@ def test_a_partition_that_is_known_to_have_an_old_format_never_had_a_producer_id
     plan = new_plan(requested=True, without=["orders"])
     queue(plan, FIRST, 0, 3)
     queue(plan, OTHER, 0)
-    assert plan.is_plain(FIRST) and not plan.is_plain(OTHER)
+    assert plan.is_without_producer_id(FIRST) and not plan.is_without_producer_id(OTHER)
     assert carried(send(plan)) == [[0, 0]]
 
 
@@ -414,6 +414,6 @@ def test_an_old_format_is_an_error_for_who_requires_idempotence_and_for_who_has_
     plan = new_plan(requested=requested)
     queue(plan, FIRST, 0)
     (request,) = send(plan)
-    request.batches[0].plain = requested
+    request.batches[0].without_producer_id = requested
     with pytest.raises(KafkaEosError, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
         answer(plan, request, OLD_FORMAT)
