@@ -9,7 +9,8 @@ formats                                          what a schema type does
 rows                                             cursors into the bytes of all rows
 avro avro_schema avro_reading avro_writing       Avro
 avro_logical avro_defaults avro_extent           what logical types become; a field's default; where a value ends
-protobuf json_schema                             the others
+protobuf                                         Protobuf
+json_schema json_shapes json_values              JSON Schema
 
 Needs `pip install "spark-kafka-eos[registry]"`, and `columns` Spark 4.1.
 """

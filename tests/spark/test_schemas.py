@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    header_schema_id_serializer,
+)
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from spark_kafka_eos import ConfigurationError, from_confluent, to_confluent
 from spark_kafka_eos.registry.client import close_sessions
@@ -62,6 +70,48 @@ def test_every_type_comes_and_goes_as_confluents_serializer_has_it(spark, regist
     for each, number in zip(found, range(20), strict=False):
         each["at"], each["exactly_at"] = each["at"].astimezone(UTC), each["exactly_at"].astimezone(UTC)
         assert each == row(order(number))
+
+
+def test_inherited_fields_and_columns_of_every_kind_of_json_come_and_go(spark, registry):
+    """With Confluent's deserializer as the witness of what is written."""
+    with SchemaRegistryClient(registry) as client:
+        base = {"$id": "base.json", "type": "object", "properties": {"at": {"type": "string", "format": "date-time"}}}
+        client.register_schema("base-value", Schema(json.dumps(base), "JSON"))
+        schema_of_event = {
+            "allOf": [{"$ref": "base.json"}],
+            "type": "object",
+            "properties": {
+                "price": {"type": "number", "multipleOf": 0.01},
+                "day": {"type": "string", "format": "date"},
+                "user": {"type": ["string", "null"]},
+                "note": {"type": ["string", "null"]},
+                "any": {},
+            },
+            "required": ["user"],
+        }
+        schema = Schema(json.dumps(schema_of_event), "JSON", [SchemaReference("base.json", "base-value", 1)])
+        event_id = client.register_schema("event-value", schema)
+        event = {"at": "1969-12-31T23:59:59.999999Z", "price": 9.25, "day": "1969-12-31", "user": None, "any": [1, "x"]}
+        body = b"\0" + event_id.to_bytes(4, "big") + json.dumps(event).encode()
+        frame = spark.createDataFrame([(body,)], "value binary")
+        decoded = frame.select(from_confluent("value", registry, topic="event").alias("event")).select("event.*")
+        assert decoded.first().asDict() == event | {"any": '[1, "x"]', "note": None}
+        properties: dict[str, dict] = {name: {"type": ["string", "null"]} for name in ("at", "day", "user")}
+        properties |= {"price": {"type": "number"}, "any": {}}
+        flat = json.dumps({"type": "object", "properties": properties, "required": ["user"]})
+        columns = [
+            decoded["at"].cast("timestamp").alias("at"),
+            decoded["price"].cast("decimal(38,18)").alias("price"),
+            decoded["day"].cast("date").alias("day"),
+            "user",
+            "any",
+        ]
+        encoded = decoded.select(F.struct(*columns).alias("event")).select(
+            to_confluent("event", registry, topic="flat", schema=flat, schema_type="JSON", register=True).alias("value")
+        )
+        context = SerializationContext("flat", MessageField.VALUE)
+        deserialize = JSONDeserializer(flat, schema_registry_client=client)
+        assert deserialize(encoded.first().value, context) == event
 
 
 def test_schema_ids_in_headers_are_found(spark, registry, serialize):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -14,8 +14,7 @@ from google.protobuf import descriptor_pb2
 
 from spark_kafka_eos import confluent_decoder
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.errors import ConfigurationError, InvalidRow
-from spark_kafka_eos.registry.arrow import ConfluentEncoder
+from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.columns import _spark_type
 from spark_kafka_eos.registry.decoding import decode
@@ -168,16 +167,6 @@ def test_a_protobuf_schema_of_a_registry_that_has_it_as_text_only_is_refused_by_
     assert confluent_decoder(server.url, schema=given.decode(), schema_type="PROTOBUF").type.names == ["a"]
 
 
-def test_fields_of_json_beside_others_are_checked_and_have_no_columns(server):
-    other = {"properties": {"b": {"type": "integer"}}}
-    schema = {"properties": {"a": {"type": "integer"}}, "definitions": {"other": other}}
-    of_all = schema | {"allOf": [other]}
-    assert read(server, of_all, of_all, b'{"a": 1, "b": "x"}', "JSON") is Cause.UNDECODABLE
-    assert read(server, of_all, of_all, b'{"a": 1, "b": 2}', "JSON") == {"a": 1}
-    referred = schema | {"$ref": "#/definitions/other"}
-    assert read(server, referred, referred, b'{"a": 1, "b": 2}', "JSON") == {"b": 2}
-
-
 def test_of_two_equal_keys_of_json_the_last_one_counts(server):
     schema = {"properties": {"a": {"type": "integer"}}}
     assert read(server, schema, schema, b'{"a": 1, "a": 2}', "JSON") == {"a": 2}
@@ -196,26 +185,3 @@ def test_a_format_of_json_is_checked_up_to_draft_7(server, draft, checked):
     schema = {"$schema": draft, "properties": {"day": {"type": "string", "format": "date"}}}
     found = read(server, schema, schema, b'{"day": "tomorrow"}', "JSON")
     assert found == (Cause.UNDECODABLE if checked else {"day": "tomorrow"})
-
-
-@pytest.mark.parametrize("kind", ["string", "number", None])
-@pytest.mark.parametrize(
-    "value",
-    [Decimal("1.20"), date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC), b"secret", float("nan"), float("inf")],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_json_does_not_have_is_refused_without_its_content(kind, value):
-    target = QuerySchema(SchemaText("JSON", json.dumps({"properties": {"a": {"type": kind} if kind else {}}})))
-    with pytest.raises(InvalidRow) as refused:
-        ConfluentEncoder(target, 1)(pa.array([{"a": value}]))
-    assert "secret" not in str(refused.value)
-
-
-def test_a_required_field_of_json_that_is_null_is_left_out_and_does_not_fit():
-    schema = {"properties": {"a": {"type": ["integer", "null"]}, "b": {"type": "integer"}}, "required": ["a"]}
-    target = QuerySchema(SchemaText("JSON", json.dumps(schema)))
-    assert ConfluentEncoder(target, 1)(pa.array([{"a": 1, "b": None}], format_of(target).arrow)).to_pylist() == [
-        framed(1, b'{"a": 1}')
-    ]
-    with pytest.raises(InvalidRow, match="required"):
-        ConfluentEncoder(target, 1)(pa.array([{"a": None, "b": 1}], format_of(target).arrow))
