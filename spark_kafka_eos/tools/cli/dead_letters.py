@@ -176,9 +176,9 @@ def replay_(
     if as_json:
         print(json.dumps(plan_json(planned, sent=sends), indent=1))
     else:
-        table = [parts(planned)] if planned.parts or planned.left else []
+        table = [parts(planned)] if planned.parts or planned.skipped else []
         Console(highlight=False).print(Group(*table, Text(said(planned, dry_run=dry_run))))
-    if planned.left:
+    if planned.skipped:
         raise typer.Exit(FAILED)
 
 
@@ -289,7 +289,7 @@ def parts(planned: ReplayPlan) -> Table:
     for part in planned.parts:
         for topic, records in sorted(part.targets.items()):
             table.add_row(*map(Text, (*_stream(part.stream), topic, f"{records:,}")))
-    for stream, records in sorted(planned.left.items()):
+    for stream, records in sorted(planned.skipped.items()):
         table.add_row(*map(Text, (*_stream(stream), "left", f"{records:,}")))
     return table
 
@@ -301,7 +301,7 @@ def _stream(stream: Stream) -> tuple[str, str]:
 
 def said(planned: ReplayPlan, *, dry_run: bool) -> str:
     """How a replay ended, in a sentence or two."""
-    left = sum(planned.left.values()) - planned.unsigned
+    left = sum(planned.skipped.values()) - planned.unsigned
     text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
     if left:
         text += f" Left, because they came back each time: {left:,}. A larger --max-replays sends them again."
@@ -319,7 +319,7 @@ def plan_json(planned: ReplayPlan, *, sent: bool) -> dict[str, Any]:
         "sent": sent,
         "records": planned.records,
         "parts": [{**part.stream._asdict(), "to": dict(part.targets)} for part in planned.parts],
-        "left": [{**stream._asdict(), "records": records} for stream, records in sorted(planned.left.items())],
+        "left": [{**stream._asdict(), "records": records} for stream, records in sorted(planned.skipped.items())],
     }
 
 

@@ -22,7 +22,7 @@ def _state(output: Output, now_ms: int) -> str:
     said = []
     if oldest is not None:
         age = "" if oldest.since_ms is None else f", since {ago(now_ms - oldest.since_ms)}"
-        held = "an unknown number of" if output.held is None else f"{output.held:,}"
+        held = "an unknown number of" if output.held_offsets is None else f"{output.held_offsets:,}"
         said.append(
             f"open transactions hold {held} offsets in {len(output.holding)} of {_partitions(output)}; the oldest, in "
             f"{oldest.partition}, is {_owner(oldest)}{age}; who ends it: {WHO_ENDS[oldest.ending]}"
@@ -49,7 +49,7 @@ def outputs_json(written: Sequence[Output]) -> list[dict[str, Any]]:
         {
             "topic": output.topic,
             "partitions": output.partitions,
-            "held_offsets": output.held,
+            "held_offsets": output.held_offsets,
             "open": [part_json(part) for part in output.holding],
             "unknown": list(output.unknown),
         }

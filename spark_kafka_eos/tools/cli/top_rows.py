@@ -150,7 +150,7 @@ def _partition_row(survey: Survey, part: OpenPart) -> Row:
 
 def _query_row(query: QueryStatus, survey: Survey) -> Row:
     committed = None if query.last is None else max(0, survey.taken_ms - query.last.record.timestamp_ms)
-    known = [output.held for output in outputs(query.outputs, survey) if output.held is not None]
+    known = [output.held_offsets for output in outputs(query.outputs, survey) if output.held_offsets is not None]
     written = sum(known) if known else None
     batch = None if query.entry is None else query.entry.batch_id
     match query.owner:

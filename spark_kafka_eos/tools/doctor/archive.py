@@ -67,11 +67,11 @@ def _alone(archive: Path) -> Iterator[None]:
                 f"another 'kafka-eos doctor' works on {archive}; nothing was changed", action="Wait until it has ended."
             ) from error
         # Without the archive, the ZIP in such a folder may be the only one.
-        for left in archive.parent.glob(f"{_PREFIX}*") if archive.exists() else ():
-            if left.is_symlink():
-                left.unlink(missing_ok=True)
-            elif not _leads_to(archive, left):
-                shutil.rmtree(left, ignore_errors=True)
+        for unpacked in archive.parent.glob(f"{_PREFIX}*") if archive.exists() else ():
+            if unpacked.is_symlink():
+                unpacked.unlink(missing_ok=True)
+            elif not _leads_to(archive, unpacked):
+                shutil.rmtree(unpacked, ignore_errors=True)
         yield
     finally:
         os.close(opened)
@@ -112,9 +112,9 @@ def _fill(folder: Path, archive: Path, python: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(f"{python} needed more than {_SECONDS} s to compile PySpark; nothing was changed") from error
     if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines()
+        output = (done.stdout + done.stderr).strip().splitlines()
         raise ToolFailed(
-            f"{python} cannot compile PySpark: {said[-1] if said else done.returncode}; nothing was changed"
+            f"{python} cannot compile PySpark: {output[-1] if output else done.returncode}; nothing was changed"
         )
     _share(folder, archive)
     os.sync()  # the link must not outlast what it leads to if the machine fails

@@ -43,5 +43,5 @@ def limit_finding(limits: Settings | Unread) -> Finding:
             found=f"could not be read: {limits.reason}",
             action=f"Grant {limits.grant} to this principal" if limits.grant else "",
         )
-    found = ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
-    return Finding(severity=Severity.OK, subject=subject, found=found)
+    observation = ", ".join(f"{name}={value}" for name, value in sorted(limits.items()))
+    return Finding(severity=Severity.OK, subject=subject, found=observation)

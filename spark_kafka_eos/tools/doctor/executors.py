@@ -68,10 +68,10 @@ def answers_of(session: SparkSession) -> Answers:
     finally:
         patience.cancel()
         cloudpickle.unregister_pickle_by_value(self_report)  # type: ignore[no-untyped-call]
-    found = [interpreter(answer) for answer in answers]
+    interpreters = [interpreter(answer) for answer in answers]
     return Answers(
-        pythons=by_name(found),
-        answered=len({(python.host, python.daemon) for python in found}),
+        pythons=by_name(interpreters),
+        answered=len({(python.host, python.daemon) for python in interpreters}),
         registered=executors(session),
     )
 
@@ -80,7 +80,7 @@ def by_name(answers: list[Interpreter]) -> dict[str, Interpreter]:
     """Those that differ, by the host that they are on. Executors of a host with the same Python count once."""
     names: dict[str, Interpreter] = {}
     for python in (replace(answer, daemon=0) for answer in answers):
-        there = sum(each.host == python.host for each in names.values())
+        there = sum(other.host == python.host for other in names.values())
         if python not in names.values():
             names[f"executors on {python.host}" + (f" ({there + 1})" if there else "")] = python
     return names
@@ -98,14 +98,14 @@ def findings(answers: Answers) -> Iterator[Finding]:
             action="Name in PYSPARK_PYTHON a Python that each node has, of the driver's version",
         )
         return
-    found = f"{answers.answered} of {answers.registered} answered"
+    observation = f"{answers.answered} of {answers.registered} answered"
     if answers.answered >= answers.registered:
-        yield Finding(severity=Severity.OK, subject=subject, found=found)
+        yield Finding(severity=Severity.OK, subject=subject, found=observation)
         return
     yield Finding(
         severity=Severity.WARNING,
         subject=subject,
-        found=found,
+        found=observation,
         meaning="The others had no task of this job",
         action="Run it again when the cluster is idle",
     )

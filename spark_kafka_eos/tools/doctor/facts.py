@@ -113,6 +113,6 @@ def interpreter(answer: Mapping[str, Any]) -> Interpreter:
         version=tuple(answer["version"]),
         host=answer["host"],
         daemon=answer["daemon"],
-        modules={name: Imported(**found) for name, found in answer["modules"].items()},
+        modules={name: Imported(**module) for name, module in answer["modules"].items()},
         optional=frozenset(answer["optional"]),
     )

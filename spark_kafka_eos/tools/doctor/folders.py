@@ -32,21 +32,21 @@ def findings(kind: Kind, folder: Folder | Remote, *, user: str, is_local: bool) 
     if isinstance(folder, Remote):
         yield _remote(subject, folder)
         return
-    found = [_rights(subject, folder, user)]
-    if found[0].severity is not Severity.ERROR:
-        found += [_space(subject, folder), _file_system(subject, kind, folder, is_local), *_others(subject, folder)]
-    wrong = [finding for finding in found if finding.severity is not Severity.OK]
-    said = ", ".join(finding.found for finding in found)
-    yield from wrong or [Finding(severity=Severity.OK, subject=subject, found=said)]
+    results = [_rights(subject, folder, user)]
+    if results[0].severity is not Severity.ERROR:
+        results += [_space(subject, folder), _file_system(subject, kind, folder, is_local), *_others(subject, folder)]
+    wrong = [finding for finding in results if finding.severity is not Severity.OK]
+    observations = ", ".join(finding.found for finding in results)
+    yield from wrong or [Finding(severity=Severity.OK, subject=subject, found=observations)]
 
 
-def _remote(subject: str, found: Remote) -> Finding:
-    if not found.error:
+def _remote(subject: str, folder: Remote) -> Finding:
+    if not folder.error:
         return Finding(severity=Severity.OK, subject=subject, found="can be read by this Python")
     return Finding(
         severity=Severity.ERROR,
         subject=subject,
-        found=f"cannot be read: {found.error}",
+        found=f"cannot be read: {folder.error}",
         meaning="The sink would stop before its first batch; foreachBatch reads the checkpoint through Spark",
         action="Give Python the package and the credentials for that store, as docs/deploying.md describes",
     )
@@ -69,21 +69,23 @@ def _rights(subject: str, folder: Folder, user: str) -> Finding:
             meaning="No batch could start",
             action=f"Run as a user who may: chown {user} {folder.existing}",
         )
-    found = f"can be written ({seen})" if folder.exists else f"does not exist; can be created in {folder.existing}"
-    return Finding(severity=Severity.OK, subject=subject, found=found)
+    observation = (
+        f"can be written ({seen})" if folder.exists else f"does not exist; can be created in {folder.existing}"
+    )
+    return Finding(severity=Severity.OK, subject=subject, found=observation)
 
 
 def _space(subject: str, folder: Folder) -> Finding:
     if folder.space is None:
         return Finding(severity=Severity.OK, subject=subject, found="unknown space")
     free, total = (f"{count / 1e9:,.1f} GB" for count in (folder.space.free, folder.space.total))
-    found = f"{free} of {total} free"
+    observation = f"{free} of {total} free"
     if allowance(folder.space, _SMALLEST) is not None:
-        return Finding(severity=Severity.OK, subject=subject, found=found)
+        return Finding(severity=Severity.OK, subject=subject, found=observation)
     return Finding(
         severity=Severity.ERROR,
         subject=subject,
-        found=found,
+        found=observation,
         meaning=f"{folder.space.reserve / 1e9:,.1f} GB stay free for other programs, so batches fail with StagingFull",
         action="Make room there, or name a directory on another disk",
     )

@@ -50,17 +50,17 @@ def ask(python: str, spark: Spark | None, environment: Mapping[str, str]) -> Int
     try:
         return interpreter(json.loads(done.stdout.splitlines()[-1]))
     except (IndexError, KeyError, TypeError, ValueError):
-        said = (done.stderr or done.stdout).strip().splitlines()
-        return Silent(reason=f"is not Python: exit code {done.returncode}{f', {said[-1]}' if said else ''}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        return Silent(reason=f"is not Python: exit code {done.returncode}{f', {output[-1]}' if output else ''}")
 
 
 def spark_of(environment: Mapping[str, str]) -> Spark | None:
     """The Spark that `spark-submit` or a program here would use."""
     if home := environment.get("SPARK_HOME"):
         return _spark(Path(home), "SPARK_HOME")
-    found = find_spec("pyspark")
-    if found is not None and found.origin is not None:
-        folder = Path(found.origin).parent
+    package = find_spec("pyspark")
+    if package is not None and package.origin is not None:
+        folder = Path(package.origin).parent
         if (folder / "bin" / "spark-submit").is_file():
             return _spark(folder, "the installed PySpark")
     if submit := shutil.which("spark-submit", path=environment.get("PATH")):
@@ -79,8 +79,8 @@ def archives(spark: Spark | None) -> Sequence[str]:
     if spark is None:
         return ()
     lib = spark.home / "python" / "lib"
-    found = [*lib.glob("pyspark.zip"), *lib.glob("py4j-*-src.zip"), *(spark.home / "jars").glob("spark-core_*.jar")]
-    return [str(each) for each in found]
+    files = [*lib.glob("pyspark.zip"), *lib.glob("py4j-*-src.zip"), *(spark.home / "jars").glob("spark-core_*.jar")]
+    return [str(file) for file in files]
 
 
 def settings_of(spark: Spark | None, environment: Mapping[str, str]) -> dict[str, str]:
@@ -150,9 +150,9 @@ def folder_at(location: str) -> Folder | Remote:
         what = error.what if isinstance(error, KafkaEosError) else f"{type(error).__name__}: {error}"
         return Remote(location=location, error=what)
     path = files.root.absolute()
-    existing = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    existing = next(ancestor for ancestor in (path, *path.parents) if os.path.lexists(ancestor))
     try:
-        found = existing.stat()
+        status = existing.stat()
     except OSError as error:
         return Remote(location=location, error=error.strerror or str(error))
     return Folder(
@@ -160,7 +160,7 @@ def folder_at(location: str) -> Folder | Remote:
         existing=existing,
         is_directory=existing.is_dir(),
         owner=_owner(existing),
-        mode=found.st_mode,
+        mode=status.st_mode,
         usable=os.access(existing, os.R_OK | os.W_OK | os.X_OK),
         file_system=_file_system(existing, Path("/proc/mounts")),
         space=files.space(),
@@ -185,4 +185,4 @@ def _file_system(path: Path, mounts: Path) -> str:
         _, point, kind, *_ = line.split(" ")
         types[point.encode().decode("unicode_escape")] = kind  # a space is \040; what is mounted last counts
     resolved = path.resolve()
-    return next((types[str(each)] for each in (resolved, *resolved.parents) if str(each) in types), "")
+    return next((types[str(ancestor)] for ancestor in (resolved, *resolved.parents) if str(ancestor) in types), "")

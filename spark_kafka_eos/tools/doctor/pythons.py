@@ -129,16 +129,16 @@ def findings(who: str, answer: Interpreter | Silent, *, uses: Sequence[str] = ()
 
 
 def _version(who: str, python: Interpreter, uses: Sequence[str], cure: str) -> Finding:
-    found = f"{_dotted(python.version)}, {python.executable}" + (f"; for {', '.join(uses)}" if uses else "")
+    observation = f"{_dotted(python.version)}, {python.executable}" + (f"; for {', '.join(uses)}" if uses else "")
     if python.version < OLDEST_PYTHON:
         return Finding(
             severity=Severity.ERROR,
             subject=who,
-            found=found,
+            found=observation,
             meaning=f"The connector needs Python {_dotted(OLDEST_PYTHON)} or later",
             action=cure,
         )
-    return Finding(severity=Severity.OK, subject=who, found=found)
+    return Finding(severity=Severity.OK, subject=who, found=observation)
 
 
 def _packages(who: str, python: Interpreter, cure: str) -> Finding:
@@ -156,10 +156,10 @@ def _packages(who: str, python: Interpreter, cure: str) -> Finding:
     old = [name for name, needed in REQUIREMENTS.items() if versions[name] and versions[name] < needed.lowest]
     new = [name for name, needed in REQUIREMENTS.items() if needed.below and versions[name] >= needed.below]
     extras = [extra for extra, package in EXTRAS.items() if package in python.optional]
-    found = ", ".join(f"{name} {module.version}".strip() for name, module in modules.items())
-    found += f"; extras: {', '.join(extras) or 'none'}"
+    observation = ", ".join(f"{name} {module.version}".strip() for name, module in modules.items())
+    observation += f"; extras: {', '.join(extras) or 'none'}"
     if not old and not new:
-        return Finding(severity=Severity.OK, subject=subject, found=found)
+        return Finding(severity=Severity.OK, subject=subject, found=observation)
     wrong = ", ".join(f"{name} {python.modules[name].version}" for name in (*old, *new))
     return Finding(
         severity=Severity.ERROR if old else Severity.WARNING,
@@ -171,36 +171,36 @@ def _packages(who: str, python: Interpreter, cure: str) -> Finding:
 
 
 def _pyspark(who: str, python: Interpreter, cure: str) -> Finding:
-    subject, found = f"PySpark of {who}", python.modules[PYSPARK]
-    if found.error:
+    subject, module = f"PySpark of {who}", python.modules[PYSPARK]
+    if module.error:
         return Finding(
             severity=Severity.ERROR,
             subject=subject,
-            found=found.error,
+            found=module.error,
             meaning="This Python cannot run Spark's modules",
             action='Set SPARK_HOME to a folder with Spark, or install the extra: pip install "spark-kafka-eos[spark]"',
         )
-    if version_of(found.version) < OLDEST_PYSPARK:
+    if version_of(module.version) < OLDEST_PYSPARK:
         return Finding(
             severity=Severity.ERROR,
             subject=subject,
-            found=found.version,
+            found=module.version,
             meaning=f"The connector needs PySpark {_dotted(OLDEST_PYSPARK)} or later",
             action=cure,
         )
-    return Finding(severity=Severity.OK, subject=subject, found=f"{found.version}, {found.file}")
+    return Finding(severity=Severity.OK, subject=subject, found=f"{module.version}, {module.file}")
 
 
 def _format(who: str, python: Interpreter, cure: str) -> Iterator[Finding]:
     """Only if Spark could not import the format although everything is there."""
-    found = python.modules[_FORMAT]
-    if not found.error:
+    module = python.modules[_FORMAT]
+    if not module.error:
         return
     old = version_of(python.modules[PYSPARK].version) < (4,)
     yield Finding(
         severity=Severity.WARNING if old else Severity.ERROR,
         subject=f"format('kafka-eos') in {who}",
-        found=found.error,
+        found=module.error,
         meaning="Spark answers DATA_SOURCE_NOT_FOUND",
         action="Use TransactionalWriter in foreachBatch, or Spark 4.0 or later" if old else cure,
     )
@@ -252,11 +252,11 @@ def extras_together(answers: Mapping[str, Interpreter]) -> Iterator[Finding]:
 
 
 def _versions(answers: Mapping[str, Interpreter], package: str) -> dict[str, str]:
-    return {who: found.version for who, python in answers.items() if not (found := python.modules[package]).error}
+    return {who: module.version for who, python in answers.items() if not (module := python.modules[package]).error}
 
 
 def _of(version: str, versions: Mapping[str, str]) -> str:
-    return ", ".join(who for who, found in versions.items() if found == version)
+    return ", ".join(who for who, other in versions.items() if other == version)
 
 
 def _range(needed: Requirement) -> str:

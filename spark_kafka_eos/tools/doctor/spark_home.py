@@ -32,13 +32,13 @@ def findings(spark: Spark | None, java: JavaProgram | str, installed: str | None
 
 
 def _release(spark: Spark) -> Finding:
-    subject, found = "Spark", f"{spark.version or 'unknown release'}, {spark.home}, by {spark.named_by}"
+    subject, observation = "Spark", f"{spark.version or 'unknown release'}, {spark.home}, by {spark.named_by}"
     version = version_of(spark.version)
     if not version:
         return Finding(
             severity=Severity.ERROR,
             subject=subject,
-            found=found,
+            found=observation,
             meaning="It has no jars/spark-core_*.jar, so this folder has no Spark",
             action="Set SPARK_HOME to the folder that has bin/spark-submit and jars",
         )
@@ -46,7 +46,7 @@ def _release(spark: Spark) -> Finding:
         return Finding(
             severity=Severity.ERROR,
             subject=subject,
-            found=found,
+            found=observation,
             meaning="The connector needs Spark 3.5 or later",
             action="Install Spark 4.2 or later, or 3.5 to use TransactionalWriter only",
         )
@@ -54,7 +54,7 @@ def _release(spark: Spark) -> Finding:
         return Finding(
             severity=Severity.WARNING,
             subject=subject,
-            found=found,
+            found=observation,
             meaning="This release has no Python data sources: format('kafka-eos') is not found",
             action="Use TransactionalWriter in foreachBatch with the built-in source, or Spark 4.0 or later",
         )
@@ -62,22 +62,22 @@ def _release(spark: Spark) -> Finding:
         return Finding(
             severity=Severity.WARNING,
             subject=subject,
-            found=found,
+            found=observation,
             meaning="With availableNow, this release runs one micro-batch, and maxOffsetsPerTrigger leaves the rest",
             action="Leave the trigger out and wait with processAllAvailable, or use Spark 4.2 or later",
         )
-    return Finding(severity=Severity.OK, subject=subject, found=found)
+    return Finding(severity=Severity.OK, subject=subject, found=observation)
 
 
 def _installed(spark: Spark, installed: str) -> Finding:
-    subject, found = "installed PySpark", f"{installed}; Spark is {spark.version}"
+    subject, observation = "installed PySpark", f"{installed}; Spark is {spark.version}"
     if installed == spark.version:
         return Finding(severity=Severity.OK, subject=subject, found=installed)
     far = version_of(installed)[:2] != version_of(spark.version)[:2]
     return Finding(
         severity=Severity.ERROR if far else Severity.WARNING,
         subject=subject,
-        found=found,
+        found=observation,
         meaning="A program that python starts uses the installed one, whose calls Spark may not have",
         action=f"Run: pip install pyspark=={spark.version}; or unset SPARK_HOME",
     )
@@ -91,13 +91,13 @@ def _java(java: JavaProgram | str, spark: Spark | None) -> Finding:
         return Finding(
             severity=Severity.ERROR, subject="Java", found=java, meaning="Spark does not start", action=action
         )
-    found = f"{java.release}, {java.program}"
+    observation = f"{java.release}, {java.program}"
     if java.release < oldest:
         return Finding(
             severity=Severity.ERROR,
             subject="Java",
-            found=found,
+            found=observation,
             meaning=f"This Spark needs Java {oldest} or later",
             action=action,
         )
-    return Finding(severity=Severity.OK, subject="Java", found=found)
+    return Finding(severity=Severity.OK, subject="Java", found=observation)

@@ -34,8 +34,8 @@ def _imports(answers: Mapping[str, Interpreter], hindrance: str | None) -> Findi
     subject = "start of Python: imports"
     if not any(Path(who).name == LAUNCHER for who in answers):
         return Finding(severity=Severity.OK, subject=subject, found=f"in each process; {LAUNCHER} has them once")
-    found = "once: a driver's processes are forked" if hindrance is None else f"in each process: {hindrance}"
-    return Finding(severity=Severity.OK, subject=subject, found=found)
+    observation = "once: a driver's processes are forked" if hindrance is None else f"in each process: {hindrance}"
+    return Finding(severity=Severity.OK, subject=subject, found=observation)
 
 
 def _pyspark(answers: Mapping[str, Interpreter], environment: Mapping[str, str], launcher: str | None) -> Finding:
@@ -56,8 +56,8 @@ def _pyspark(answers: Mapping[str, Interpreter], environment: Mapping[str, str],
 
 
 def _compiles_pyspark(python: Interpreter) -> bool:
-    found = python.modules[PYSPARK]
-    return not found.error and found.zipped and not found.bytecode
+    module = python.modules[PYSPARK]
+    return not module.error and module.zipped and not module.bytecode
 
 
 def _packages(answers: Mapping[str, Interpreter]) -> Finding:
@@ -65,7 +65,7 @@ def _packages(answers: Mapping[str, Interpreter]) -> Finding:
     compiling = {python.executable: lacking for python in answers.values() if (lacking := _without_bytecode(python))}
     if not compiling:
         return Finding(severity=Severity.OK, subject=subject, found="have bytecode")
-    shown = "; ".join(f"{', '.join(lacking)} in {python}" for python, lacking in compiling.items())
+    lacks = "; ".join(f"{', '.join(lacking)} in {python}" for python, lacking in compiling.items())
     commands = (
         " ".join([python, "-m compileall -q", *(str(Path(module.file).parent) for module in lacking.values())])
         for python, lacking in compiling.items()
@@ -73,7 +73,7 @@ def _packages(answers: Mapping[str, Interpreter]) -> Finding:
     return Finding(
         severity=Severity.WARNING,
         subject=subject,
-        found=f"without bytecode: {shown}",
+        found=f"without bytecode: {lacks}",
         meaning="Each process compiles them at its start",
         action=f"Run: {'; '.join(commands)}",
     )
@@ -81,17 +81,17 @@ def _packages(answers: Mapping[str, Interpreter]) -> Finding:
 
 def _without_bytecode(python: Interpreter) -> dict[str, Imported]:
     modules = {name: python.modules[name] for name in (*REQUIREMENTS, CONNECTOR)}
-    return {name: found for name, found in modules.items() if not found.bytecode and not found.error}
+    return {name: module for name, module in modules.items() if not module.bytecode and not module.error}
 
 
 def _threads(environment: Mapping[str, str]) -> Finding:
-    subject, found = "OPENBLAS_NUM_THREADS", environment.get("OPENBLAS_NUM_THREADS")
-    if found == "1":
-        return Finding(severity=Severity.OK, subject=subject, found=found)
+    subject, value = "OPENBLAS_NUM_THREADS", environment.get("OPENBLAS_NUM_THREADS")
+    if value == "1":
+        return Finding(severity=Severity.OK, subject=subject, found=value)
     return Finding(
         severity=Severity.WARNING,
         subject=subject,
-        found=found or "not set",
+        found=value or "not set",
         meaning="Each process that imports NumPy starts threads that spin for 0.1 s and are never used",
         action="Run where the driver starts: export OPENBLAS_NUM_THREADS=1",
     )

@@ -40,7 +40,11 @@ def _progress_since(query: StreamingQuery, timestamp: str) -> list[dict[str, Any
     """
     jquery = getattr(query, "_jsq", None)
     if jquery is None:  # Spark Connect: one request
-        return [found for each in query.recentProgress if (found := json.loads(each.json))["timestamp"] > timestamp]
+        return [
+            content
+            for progress in query.recentProgress
+            if (content := json.loads(progress.json))["timestamp"] > timestamp
+        ]
     last = jquery.lastProgress()
     if last is None or last.timestamp() <= timestamp:
         return []

@@ -128,7 +128,7 @@ class ProgressListener(StreamingQueryListener):
         self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
         self._standstills: dict[TopicPartition, Standstill] = {}
         self._marks: tuple[float, Mapping[TopicPartition, Marks]] = (float("-inf"), {})  # until when they count
-        self._held: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
+        self._oldest_open: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
         self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
         self._lateness: dict[str, Lateness] = {}  # by run
@@ -207,7 +207,7 @@ class ProgressListener(StreamingQueryListener):
         marks = self._marks_of(sorted({tp for read in near for tp in read.end})) if near else None
         held_by = self._holders(marks or {})
         tallies = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
-        shown = QueryFigures(
+        report = QueryFigures(
             query_id=query_id,
             run_id=run_id,
             name=name,
@@ -218,20 +218,20 @@ class ProgressListener(StreamingQueryListener):
             ),
         )
         self._last.pop(query_id, None)  # the order is that of the reports
-        self._last[query_id] = shown
+        self._last[query_id] = report
         if len(self._last) > _QUERIES_KEPT:
             del self._last[next(iter(self._last))]
         now = self._clock()
-        held = {one.partition: self._held_seconds(one, now) for one in held_by}
+        open_age = {transaction.partition: self._held_seconds(transaction, now) for transaction in held_by}
         last = [read for read in self._reads.get(run_id, ()) if _is_near(read, here)]  # none before a batch
         ends = {tp: end for read in last for tp, end in read.end.items()}
         lag = unread(ends, marks or {})
         waits_since = self._waits_since(run_id, {tp: ends[tp] for tp, offsets in lag.items() if offsets}, marks or {})
-        self._metrics.read(shown, lag=lag, waits_since=waits_since, open_age=held)
+        self._metrics.read(report, lag=lag, waits_since=waits_since, open_age=open_age)
         if near or here is None:
             self._metrics.kafka_answered(marks is not None)
         usual = logging.DEBUG if batch_id is None else logging.INFO
-        log.log(logging.WARNING if shown.held else usual, "%s", shown)
+        log.log(logging.WARNING if report.held else usual, "%s", report)
 
     def _here(self, reads: Sequence[SourceRead]) -> str | None:
         """The id of the cluster that this listener asks, "" if nothing depends on it; None if there is no answer."""
@@ -240,9 +240,9 @@ class ProgressListener(StreamingQueryListener):
     def _marks_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Marks] | None:
         """The partitions' marks, usually at most a second old: small batches end more often than that."""
         began = self._clock()
-        until, known = self._marks
-        if began < until and known.keys() >= set(partitions):
-            return {tp: known[tp] for tp in partitions}
+        until, last = self._marks
+        if began < until and last.keys() >= set(partitions):
+            return {tp: last[tp] for tp in partitions}
         marks = self._ask(_LAG, lambda: self._kafka.marks(partitions))
         took = self._clock() - began
         self._marks = began + max(_MARKS_SECONDS, _MARKS_FACTOR * took), marks or {}
@@ -254,14 +254,14 @@ class ProgressListener(StreamingQueryListener):
         self._standstills = {tp: since for tp, since in self._standstills.items() if tp not in marks} | standstills(
             self._standstills, marks, now
         )
-        held = [tp for tp in lasting(self._standstills, now, self._patience) if tp in marks]
-        if not held:
+        stuck = [tp for tp in lasting(self._standstills, now, self._patience) if tp in marks]
+        if not stuck:
             return ()
-        looked, known = self._held
-        if now - looked >= self._patience or not {one.partition for one in known}.issuperset(held):
-            holders = self._ask(_HOLDERS, lambda: self._kafka.oldest_open(held, int(now * 1000))) or {}
-            self._held = now, tuple(holders[tp] for tp in sorted(holders))
-        return tuple(one for one in self._held[1] if one.partition in held)
+        looked, last = self._oldest_open
+        if now - looked >= self._patience or not {transaction.partition for transaction in last}.issuperset(stuck):
+            holders = self._ask(_HOLDERS, lambda: self._kafka.oldest_open(stuck, int(now * 1000))) or {}
+            self._oldest_open = now, tuple(holders[tp] for tp in sorted(holders))
+        return tuple(transaction for transaction in self._oldest_open[1] if transaction.partition in stuck)
 
     def _waits_since(
         self, run_id: str, waiting: Offsets, marks: Mapping[TopicPartition, Marks]
@@ -275,21 +275,21 @@ class ProgressListener(StreamingQueryListener):
             lateness.answered(asked, self._ask(_OLDEST, lambda: self._kafka.first_times(asked, ends)) or {}, now)
         return lateness.since(waiting)
 
-    def _held_seconds(self, held: OpenTransaction, now: float) -> float:
+    def _held_seconds(self, transaction: OpenTransaction, now: float) -> float:
         """For how long the transaction has been open, at least as long as its LSO was seen to stand still."""
-        seen = now - self._standstills[held.partition].since
-        return max(seen, (held.open_ms or 0) / 1e3)
+        seen = now - self._standstills[transaction.partition].since
+        return max(seen, (transaction.open_ms or 0) / 1e3)
 
     def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """The result of `ask`; None while Kafka does not answer, which is logged once."""
-        said, again = self._unanswered.get(what, ("", 0.0))
+        last_trouble, again = self._unanswered.get(what, ("", 0.0))
         if self._clock() < again:
             return None
         try:
             answer = ask()
         except KafkaEosError as error:
             trouble = type(error).__name__
-            if trouble != said:
+            if trouble != last_trouble:
                 log.warning("cannot get %s from Kafka (the query is not affected): %s", what, error)
             self._unanswered[what] = trouble, self._clock() + _AFTER_FAILURE_SECONDS
             return None

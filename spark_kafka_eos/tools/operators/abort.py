@@ -105,7 +105,7 @@ def abort_whole(
             action="`kafka-eos transactions list` shows those that there are, `hanging` transactions that no "
             "coordinator knows.",
         )
-    left = facts.timeout_left_ms
+    timeout_left = facts.timeout_left_ms
     if facts.is_open and facts.state != "Ongoing":
         return AbortDecision(
             abort=False,
@@ -122,7 +122,7 @@ def abort_whole(
             reason=f"it has no open transaction ({facts.state})",
             action="There is nothing to abort. To fence its owner nevertheless, add --fence-owner.",
         )
-    if left is None or left > -CLOCKS_DIFFER_MS:
+    if timeout_left is None or timeout_left > -CLOCKS_DIFFER_MS:
         return AbortDecision(
             abort=False,
             reason=f"its owner may be alive: the transaction has been open{_for(facts)}, and its timeout is "
@@ -131,7 +131,7 @@ def abort_whole(
             "ProducerFenced, and writes the batch again after a restart. If you are sure, add --fence-owner.",
         )
     return AbortDecision(
-        abort=True, reason=f"its timeout passed {duration(-left)} ago, and its coordinator has not aborted it"
+        abort=True, reason=f"its timeout passed {duration(-timeout_left)} ago, and its coordinator has not aborted it"
     )
 
 
@@ -142,10 +142,10 @@ def _for(facts: TransactionFacts | None) -> str:
 def _wait(facts: TransactionFacts | None) -> str:
     if facts is not None and not facts.times_out:
         return "The coordinator never aborts it by itself."
-    left = None if facts is None else facts.timeout_left_ms
-    if left is None or left <= 0:
+    timeout_left = None if facts is None else facts.timeout_left_ms
+    if timeout_left is None or timeout_left <= 0:
         return "The coordinator is about to abort it."
-    return f"The coordinator aborts it by itself in {duration(left)}."
+    return f"The coordinator aborts it by itself in {duration(timeout_left)}."
 
 
 def _state(facts: TransactionFacts | None) -> str:

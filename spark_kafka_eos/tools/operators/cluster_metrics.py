@@ -170,6 +170,6 @@ def _add_partitions(series: Series, survey: Survey) -> None:
 
 
 def _most_held(survey: Survey) -> Sequence[TopicPartition]:
-    known: Mapping[TopicPartition, object] = {**survey.marks, **survey.producers}
-    held = {tp: survey.marks[tp].lag if tp in survey.marks else 0 for tp in known}
-    return sorted(held, key=lambda tp: (-held[tp], tp))[:MOST_PARTITIONS]
+    partitions: Mapping[TopicPartition, object] = {**survey.marks, **survey.producers}
+    lags = {tp: survey.marks[tp].lag if tp in survey.marks else 0 for tp in partitions}
+    return sorted(lags, key=lambda tp: (-lags[tp], tp))[:MOST_PARTITIONS]

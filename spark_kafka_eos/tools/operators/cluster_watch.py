@@ -45,10 +45,10 @@ class ClusterWatch:
         there = outputs - unknown(self._cluster, outputs).keys() if outputs else outputs
         topics = {*self._topics, *ledgers, *there}
         others = partitions_of(self._cluster, topics) if topics else []
-        found = survey(
+        transactions = survey(
             self._cluster, self._read_by(queries).union(others), now_ms=int(time.time() * 1e3), open_too=True
         )
-        return cluster_series(queries, found)
+        return cluster_series(queries, transactions)
 
     def look_again(self) -> Series:
         """The same; if the cluster cannot be read, the metrics say so. An error is logged until another one comes."""

@@ -39,45 +39,45 @@ class HangingPart:
         self.name = f"the transaction in {partition} from offset {start_offset}"
         self.ended = "Committed" if commit else "Aborted"
         self._cluster, self._partition, self._start_offset, self._commit = cluster, partition, start_offset, commit
-        self._found: OpenPart | None = None
+        self._part: OpenPart | None = None
 
     def judge(self) -> AbortDecision:
         """Look at the partition now. Raises ToolFailed if it cannot be looked at."""
         tp = self._partition
-        found = survey(self._cluster, [tp], now_ms=int(time.time() * 1e3))
-        if tp in found.unread:
-            raise ToolFailed(f"cannot look at {tp}: {found.unread[tp]}")
-        starts = {part.producer.start_offset: part for part in found.open_parts}
-        self._found = starts.get(self._start_offset)
-        if self._found is None:
+        answer = survey(self._cluster, [tp], now_ms=int(time.time() * 1e3))
+        if tp in answer.unread:
+            raise ToolFailed(f"cannot look at {tp}: {answer.unread[tp]}")
+        starts = {part.producer.start_offset: part for part in answer.open_parts}
+        self._part = starts.get(self._start_offset)
+        if self._part is None:
             others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
             return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
         if self._commit:
-            return abort_part(self._found)
-        if self._found.ending is not Ending.NOBODY:
-            return abort_part(self._found)
-        producer, facts = self._found.producer, self._found.facts
+            return abort_part(self._part)
+        if self._part.ending is not Ending.NOBODY:
+            return abort_part(self._part)
+        producer, facts = self._part.producer, self._part.facts
         name = None if facts is None else facts.transactional_id
-        return abort_part(self._found, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
+        return abort_part(self._part, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
 
     def plan(self) -> str:
         """What `abort` would do, after a `judge` that allows it."""
-        part = self._known()
+        part = self._judged()
         producer = part.producer
-        held = "" if not part.held_offsets else f" It holds back {part.held_offsets} offsets."
+        consequence = "" if not part.held_offsets else f" It holds back {part.held_offsets} offsets."
         marker, seen = ("a commit", "then") if self._commit else ("an abort", "never")
         return (
             f"Writes {marker} marker to {part.partition}: producer {producer.producer_id}, epoch {producer.epoch}."
-            f"{held} Its records there are {seen} seen by read_committed consumers."
+            f"{consequence} Its records there are {seen} seen by read_committed consumers."
         )
 
     def abort(self) -> None:
         """Write the marker."""
-        write_marker(self._cluster, self._known().producer, commit=self._commit)
+        write_marker(self._cluster, self._judged().producer, commit=self._commit)
 
-    def _known(self) -> OpenPart:
-        assert self._found is not None
-        return self._found
+    def _judged(self) -> OpenPart:
+        assert self._part is not None
+        return self._part
 
 
 class OwnedTransaction:
@@ -97,7 +97,7 @@ class OwnedTransaction:
 
     def plan(self) -> str:
         """What `abort` would do, after a `judge` that allows it."""
-        facts = self._known()
+        facts = self._judged()
         where = ", ".join(map(str, facts.partitions)) or "no partition"
         return (
             f"Takes {self.name} from {facts.producer} (InitProducerId), which fences it. State: {facts.state}. "
@@ -106,7 +106,7 @@ class OwnedTransaction:
 
     def abort(self) -> None:
         """Take the id. Raises ToolFailed if another producer has it by then, and if a marker is still missing."""
-        facts = self._known()
+        facts = self._judged()
         where = ", ".join(map(str, facts.partitions)) or "no partition"
         _log.warning(
             "sending InitProducerId for %s: fences producer %d, epoch %d (%s), and aborts what it has open in %s",
@@ -114,7 +114,7 @@ class OwnedTransaction:
         )
         try:
             timeout_ms = facts.timeout_ms if facts.times_out else ABORT_MS  # of nothing: it only fences
-            take(self._cluster, self._id, timeout_ms, shown=facts)
+            take_over(self._cluster, self._id, timeout_ms, expected=facts)
         except BrokerError as error:
             if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:  # the previous one still lacks markers
                 raise
@@ -125,20 +125,22 @@ class OwnedTransaction:
                 f"describe {self._id}",
             ) from error
 
-    def _known(self) -> TransactionFacts:
+    def _judged(self) -> TransactionFacts:
         assert self._facts is not None
         return self._facts
 
 
 def carry_out(
-    settlement: Settlement, found: TableDiagnosis, participant: Participant, cluster: Cluster, options: SinkOptions
+    settlement: Settlement, diagnosis: TableDiagnosis, participant: Participant, cluster: Cluster, options: SinkOptions
 ) -> None:
     """Do what was decided, as a start would. Raises ToolFailed if another driver has written to the table."""
     match settlement.step:
         case "commit":
-            assert isinstance(found.token, Token)
-            of = found.token.identity
-            _log.warning("sending EndTxn(commit) for producer %d, epoch %d: %s", of.producer_id, of.epoch, found.token)
+            assert isinstance(diagnosis.token, Token)
+            of = diagnosis.token.identity
+            _log.warning(
+                "sending EndTxn(commit) for producer %d, epoch %d: %s", of.producer_id, of.epoch, diagnosis.token
+            )
             TransactionCoordinator(
                 cluster,
                 options.transactional_id,
@@ -146,20 +148,23 @@ def carry_out(
                 transaction_version=of.transaction_version,
             ).end(of, commit=True)
         case "fence":
-            _log.warning("fencing the table at version %d, then sending InitProducerId", found.held.version)
+            _log.warning("fencing the table at version %d, then sending InitProducerId", diagnosis.held.version)
             try:
                 with naming_the_table("cannot be fenced"):
-                    participant.commit(None, found.held.token, after=found.held.version)
+                    participant.commit(None, diagnosis.held.token, after=diagnosis.held.version)
             except Conflict as error:
                 raise ToolFailed(
-                    f"the table is no longer at version {found.held.version}: a driver is alive, and has written to it",
+                    f"the table is no longer at version {diagnosis.held.version}: a driver is alive, and has written "
+                    "to it",
                     action="Nothing was changed. Run the command again.",
                 ) from error
-            take(cluster, options.transactional_id, options.transaction_timeout_ms, shown=found.kafka.owner)
+            take_over(cluster, options.transactional_id, options.transaction_timeout_ms, expected=diagnosis.kafka.owner)
 
 
-def take(cluster: Cluster, transactional_id: str, timeout_ms: int, *, shown: TransactionFacts | Unread | None) -> None:
-    """Send InitProducerId, which fences the owner that was `shown`, and aborts its transaction.
+def take_over(
+    cluster: Cluster, transactional_id: str, timeout_ms: int, *, expected: TransactionFacts | Unread | None
+) -> None:
+    """Send InitProducerId, which fences the `expected` owner, and aborts its transaction.
 
     Raises ToolFailed if another producer has the id by then. A request without an answer is not sent again once the id
     is another one's: that may be this request's own doing, or a driver that has started.
@@ -167,9 +172,9 @@ def take(cluster: Cluster, transactional_id: str, timeout_ms: int, *, shown: Tra
 
     def require_only_ours(*, sent: bool) -> None:
         now = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
-        if isinstance(shown, Unread) or not isinstance(now, TransactionFacts):
+        if isinstance(expected, Unread) or not isinstance(now, TransactionFacts):
             return
-        if is_left_by_take(owner_in(shown), now, in_doubt=False):
+        if is_left_by_take(owner_in(expected), now, in_doubt=False):
             return
         owner = f"{now.producer} ({now.state})"
         whose = f"transactional id {transactional_id!r} now belongs to {owner}"
@@ -188,9 +193,9 @@ def take(cluster: Cluster, transactional_id: str, timeout_ms: int, *, shown: Tra
 
 def owner_of(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:
     """What its coordinator says of it; None if it does not know it. Raises ToolFailed if it may not be described."""
-    found = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
-    if isinstance(found, Unread):
+    owner = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+    if isinstance(owner, Unread):
         raise ToolFailed(
-            f"cannot describe the transactional id {transactional_id!r}: {found.reason}", action=f"Grant {found.grant}."
+            f"cannot describe the transactional id {transactional_id!r}: {owner.reason}", action=f"Grant {owner.grant}."
         )
-    return found
+    return owner

@@ -42,18 +42,18 @@ def oldest_open(
 
     Needs Read on the topics, and Describe on a transactional.id for its name and state.
     """
-    found = {tp: open_in(remembered) for tp, remembered in producers(cluster, partitions).items()}
-    holders = {tp: ordered[0] for tp, ordered in found.items() if ordered}
-    listings = listed(cluster, producer_ids={held.producer_id for held in holders.values()}) if holders else []
+    by_partition = {tp: open_in(remembered) for tp, remembered in producers(cluster, partitions).items()}
+    holders = {tp: ordered[0] for tp, ordered in by_partition.items() if ordered}
+    listings = listed(cluster, producer_ids={producer.producer_id for producer in holders.values()}) if holders else []
     names = {listing.producer_id: listing.transactional_id for listing in listings}
     facts = described(cluster, listings, now_ms=now_ms)
-    return {tp: _held(held, names.get(held.producer_id), facts) for tp, held in holders.items()}
+    return {tp: _held(producer, names.get(producer.producer_id), facts) for tp, producer in holders.items()}
 
 
 def listed(cluster: Cluster, *, producer_ids: Collection[int] = ()) -> list[TransactionListing]:
     """The transactional.ids that this principal may describe, by name; only those of `producer_ids`, if given."""
-    found = [listing for node in cluster.nodes() for listing in _listed_by(cluster, node, sorted(producer_ids))]
-    return sorted(found, key=lambda listing: listing.transactional_id)
+    listings = [listing for node in cluster.nodes() for listing in _listed_by(cluster, node, sorted(producer_ids))]
+    return sorted(listings, key=lambda listing: listing.transactional_id)
 
 
 def described(cluster: Cluster, listings: Iterable[TransactionListing], *, now_ms: int) -> dict[str, TransactionFacts]:
@@ -61,11 +61,11 @@ def described(cluster: Cluster, listings: Iterable[TransactionListing], *, now_m
     by_node: dict[int, list[str]] = {}
     for listing in listings:
         by_node.setdefault(listing.coordinator, []).append(listing.transactional_id)
-    found: dict[str, TransactionFacts] = {}
+    facts: dict[str, TransactionFacts] = {}
     for node, names in by_node.items():
         for at in range(0, len(names), _AT_ONCE):
-            found |= _described_by(cluster, node, names[at : at + _AT_ONCE], now_ms=now_ms)
-    return found
+            facts |= _described_by(cluster, node, names[at : at + _AT_ONCE], now_ms=now_ms)
+    return facts
 
 
 def survey(
@@ -85,17 +85,21 @@ def survey(
     BrokerUnreachable if no broker answers.
     """
     looked = _look(cluster, partitions)  # before the coordinators: what is open here was added to a transaction there
-    shown = _list_all(cluster)
-    active = {each.producer_id for remembered in looked.producers.values() for each in open_in(remembered)}
-    wanted = [each for each in shown.listings if all_ids or is_open(each.state) or each.producer_id in active]
-    facts, undescribed = _describe_all(cluster, wanted, now_ms=now_ms)
+    coordinators = _list_all(cluster)
+    active = {producer.producer_id for remembered in looked.producers.values() for producer in open_in(remembered)}
+    listings = [
+        listing
+        for listing in coordinators.listings
+        if all_ids or is_open(listing.state) or listing.producer_id in active
+    ]
+    facts, undescribed = _describe_all(cluster, listings, now_ms=now_ms)
     if partitions is None or open_too:
-        held = {tp for each in facts.values() if each.is_open for tp in each.partitions}
-        looked = looked.and_also(_look(cluster, held.difference(partitions or ())))
-    silent = shown.silent | undescribed
-    found = Survey(
+        affected = {tp for transaction in facts.values() if transaction.is_open for tp in transaction.partitions}
+        looked = looked.and_also(_look(cluster, affected.difference(partitions or ())))
+    silent = coordinators.silent | undescribed
+    first = Survey(
         taken_ms=now_ms,
-        listings=tuple(shown.listings),
+        listings=tuple(coordinators.listings),
         transactions=facts,
         producers=looked.producers,
         marks=looked.marks,
@@ -103,7 +107,7 @@ def survey(
         silent=silent,
         complete=True,  # for now, to find suspects
     )
-    return _confirmed(cluster, found) if found.hanging else replace(found, complete=not silent)
+    return _confirmed(cluster, first) if first.hanging else replace(first, complete=not silent)
 
 
 def partitions_of(cluster: Cluster, topics: Iterable[str] | None = None) -> list[TopicPartition]:
@@ -144,14 +148,22 @@ def _confirmed(cluster: Cluster, first: Survey) -> Survey:
         and _sees_every_id(cluster)
     )
     looked = _look(cluster, {part.partition for part in suspects})
-    still_open = {each for remembered in looked.producers.values() for each in map(_transaction, open_in(remembered))}
-    listings = {each.transactional_id: each for each in (*first.listings, *again.listings)}
+    still_open = {
+        transaction
+        for remembered in looked.producers.values()
+        for transaction in map(_transaction, open_in(remembered))
+    }
+    listings = {listing.transactional_id: listing for listing in (*first.listings, *again.listings)}
     return replace(
         first,
         listings=tuple(listings[name] for name in sorted(listings)),
         transactions={**first.transactions, **facts},
         producers={
-            tp: tuple(each for each in remembered if each.start_offset is None or _transaction(each) in still_open)
+            tp: tuple(
+                producer
+                for producer in remembered
+                if producer.start_offset is None or _transaction(producer) in still_open
+            )
             if tp in looked.producers
             else remembered
             for tp, remembered in first.producers.items()
@@ -171,8 +183,8 @@ def _coordinators(cluster: Cluster) -> dict[int, tuple[int, int]]:
         cluster.refresh([TRANSACTIONS_TOPIC], patience_ms=0)
     except KafkaEosError:  # not allowed to describe it, for example
         return {}
-    known = cluster.topic(TRANSACTIONS_TOPIC).partitions
-    leaders = {number: (each.leader, each.leader_epoch) for number, each in known.items()}
+    partitions = cluster.topic(TRANSACTIONS_TOPIC).partitions
+    leaders = {number: (partition.leader, partition.leader_epoch) for number, partition in partitions.items()}
     return leaders if all(leader >= 0 for leader, _ in leaders.values()) else {}
 
 
@@ -193,7 +205,7 @@ def _list_all(cluster: Cluster, *, producer_ids: Collection[int] = ()) -> _Liste
             listings += _listed_by(cluster, node, sorted(producer_ids))
         except KafkaEosError as error:
             silent[node] = error.what
-    return _Listed(listings=sorted(listings, key=lambda each: each.transactional_id), silent=silent)
+    return _Listed(listings=sorted(listings, key=lambda listing: listing.transactional_id), silent=silent)
 
 
 def _describe_all(
@@ -266,7 +278,7 @@ def _listed_by(cluster: Cluster, node: int, producer_ids: Sequence[int]) -> list
 def _described_by(cluster: Cluster, node: int, names: Sequence[str], *, now_ms: int) -> dict[str, TransactionFacts]:
     request = DescribeTransactionsRequest(transactional_ids=list(names))
     states = cluster.call_node(node, request, lambda _: ()).transaction_states
-    found: dict[str, TransactionFacts] = {}
+    by_id: dict[str, TransactionFacts] = {}
     for state in states:
         if state.error_code in _NOT_SHOWN:
             continue
@@ -276,19 +288,19 @@ def _described_by(cluster: Cluster, node: int, names: Sequence[str], *, now_ms: 
             else describe.transaction_facts(state, node, now_ms=now_ms)
         )
         if isinstance(facts, TransactionFacts):
-            found[state.transactional_id] = facts
-    return found
+            by_id[state.transactional_id] = facts
+    return by_id
 
 
-def _held(held: ProducerState, name: str | None, facts: Mapping[str, TransactionFacts]) -> OpenTransaction:
-    known = facts.get(name or "")
+def _held(producer: ProducerState, name: str | None, facts: Mapping[str, TransactionFacts]) -> OpenTransaction:
+    transaction = facts.get(name or "")
     return OpenTransaction(
-        partition=held.partition,
-        start_offset=held.start_offset or 0,
-        producer_id=held.producer_id,
-        epoch=held.epoch,
+        partition=producer.partition,
+        start_offset=producer.start_offset or 0,
+        producer_id=producer.producer_id,
+        epoch=producer.epoch,
         transactional_id=name,
         # None if it ended in the meantime, or if this principal may not describe it
-        state=known.state if known else None,
-        open_ms=known.age_ms if known else None,
+        state=transaction.state if transaction else None,
+        open_ms=transaction.age_ms if transaction else None,
     )

@@ -16,14 +16,14 @@ class Output:
     """A topic that a query writes, as its leaders describe it.
 
     `partitions` is how many of its partitions were looked at. `holding` has for each partition with open transactions
-    the one that began first. `held` is how many offsets these hold back from read_committed readers, None if that of no
-    partition is known. `unknown` says why the topic, or other partitions of it, could not be looked at.
+    the one that began first. `held_offsets` is how many offsets these hold back from read_committed readers, None if
+    that of no partition is known. `unknown` says why the topic, or other partitions of it, could not be looked at.
     """
 
     topic: str
     partitions: int
     holding: tuple[OpenPart, ...]
-    held: int | None
+    held_offsets: int | None
     unknown: tuple[str, ...] = ()
 
     @property
@@ -42,11 +42,11 @@ def outputs(topics: Iterable[str], survey: Survey, unknown: Mapping[str, str] = 
 def _output(topic: str, survey: Survey, why: str | None) -> Output:
     whys = [] if why is None else [why]
     whys += [reason for tp, reason in survey.unread.items() if tp.topic == topic]
-    marks = [found for tp, found in survey.marks.items() if tp.topic == topic]
+    marks = [mark for tp, mark in survey.marks.items() if tp.topic == topic]
     return Output(
         topic=topic,
         partitions=sum(tp.topic == topic for tp in survey.producers),
         holding=tuple(part for part in survey.open_parts if part.holds and part.partition.topic == topic),
-        held=sum(each.lag for each in marks) if marks else None,
+        held_offsets=sum(mark.lag for mark in marks) if marks else None,
         unknown=tuple(dict.fromkeys(whys)),
     )

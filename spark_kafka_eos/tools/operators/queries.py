@@ -28,7 +28,7 @@ from spark_kafka_eos.tools.operators.status import (
     copies_of,
     entry_of,
 )
-from spark_kafka_eos.tools.operators.unread import Bounds, bounds, first_times
+from spark_kafka_eos.tools.operators.unread import LogRange, first_times, log_ranges
 
 _MOST_GROUPS = 100
 _FEW = 3
@@ -71,12 +71,12 @@ class QueryReader:
         the ledger topic may not be read, CorruptRecordBatch, BrokerError, BrokerUnreachable.
         """
         self.missing = [topic for topic, ledger in self._ledgers.items() if not ledger.read()]
-        found = [
+        queries = [
             (name, topic, records) for topic, ledger in self._ledgers.items() for name, records in ledger.by_id.items()
         ]
         statuses = [
             _status(name, topic, records)
-            for name, topic, records in sorted(found, key=lambda each: each[:2])
+            for name, topic, records in sorted(queries, key=lambda query: query[:2])
             if records.pending or (records.committed and records.committed[-1].value is not None)
         ]
         statuses = [status for status in statuses if status.commits or status.pending]
@@ -93,27 +93,27 @@ class QueryReader:
         """
         for ledger in self._ledgers.values():
             ledger.read()
-        known = {name for ledger in self._ledgers.values() for name in ledger.by_id}
+        ids = {name for ledger in self._ledgers.values() for name in ledger.by_id}
         groups = [name for name in group_ids(self._cluster) if name.endswith(LEDGER_GROUP)]
         asked = 0
         for number, group in enumerate(groups):
-            if group.removesuffix(LEDGER_GROUP) in known:
+            if group.removesuffix(LEDGER_GROUP) in ids:
                 continue
             if asked == _MOST_GROUPS:
                 return len(groups) - number
             asked += 1
             for ledger in self._follow(group.removesuffix(LEDGER_GROUP)):
                 ledger.read()
-                known.update(ledger.by_id)
+                ids.update(ledger.by_id)
         return 0
 
     def copies(self, transactional_id: str) -> Copies:
         """The two copies of this id's entry: the record as of the last `read`, and the pointer as of now."""
-        ledger = next((each for each in self._ledgers.values() if transactional_id in each.by_id), None)
+        ledger = next((ledger for ledger in self._ledgers.values() if transactional_id in ledger.by_id), None)
         records = ledger and ledger.by_id[transactional_id]
         value = records.committed[-1].value if records and records.committed else None
         committed = self._group(transactional_id).fetch_all(require_stable=False)
-        places = [ledger.at] if ledger else [each.at for each in self._ledgers.values()]
+        places = [ledger.at] if ledger else [ledger.at for ledger in self._ledgers.values()]
         at = next((place for place in places if place in committed), places[0])
         return copies_of(value, committed, at)
 
@@ -135,28 +135,28 @@ class QueryReader:
         return LedgerReader(self._cluster, name, keep=self._keep, only=self._only)
 
     def _with_lag(self, statuses: Sequence[QueryStatus], *, times: bool) -> list[QueryStatus]:
-        wanted: dict[str, set[TopicPartition]] = {}
+        by_cluster: dict[str, set[TopicPartition]] = {}
         for _, source in _sources(statuses):
-            wanted.setdefault(source.cluster, set()).update(source.offsets)
-        clusters = {each.cluster_id(): each for each in (*self._sources, self._cluster)} if wanted else {}
-        bounds = {name: _bounds(clusters.get(name), name, partitions) for name, partitions in wanted.items()}
-        found = [
+            by_cluster.setdefault(source.cluster, set()).update(source.offsets)
+        clusters = {cluster.cluster_id(): cluster for cluster in (*self._sources, self._cluster)} if by_cluster else {}
+        ranges = {name: _log_ranges(clusters.get(name), name, partitions) for name, partitions in by_cluster.items()}
+        with_lag = [
             replace(
-                status, sources=tuple(source and _lag(source, *bounds[source.cluster]) for source in status.sources)
+                status, sources=tuple(source and _lag(source, *ranges[source.cluster]) for source in status.sources)
             )
             for status in statuses
         ]
-        return self._with_times(found, clusters) if times else found
+        return self._with_times(with_lag, clusters) if times else with_lag
 
     def _with_times(self, statuses: Sequence[QueryStatus], clusters: Mapping[str, Cluster]) -> list[QueryStatus]:
-        found = []
+        timed = []
         for status in statuses:  # each by itself: several may read the same partition, and are at different offsets
             sources = [
                 source and _timed(source, clusters[source.cluster]) if source and source.partitions else source
                 for source in status.sources
             ]
-            found.append(replace(status, sources=tuple(sources)))
-        return found
+            timed.append(replace(status, sources=tuple(sources)))
+        return timed
 
     def _with_owners(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
         """Of few ids each coordinator is asked; of many, all brokers are asked for a list, in a few requests."""
@@ -167,7 +167,7 @@ class QueryReader:
             if len(names) <= _FEW:
                 owners = {name: describe.transaction(self._cluster, name, now_ms=now_ms) for name in names}
             else:
-                listings = [each for each in listed(self._cluster) if each.transactional_id in names]
+                listings = [listing for listing in listed(self._cluster) if listing.transactional_id in names]
                 unlisted: Mapping[str, Unread] = dict.fromkeys(names, Unread(reason=_UNLISTED))
                 owners = {**unlisted, **described(self._cluster, listings, now_ms=now_ms)}
         except KafkaEosError as error:
@@ -184,7 +184,7 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
     if facts.state != "Ongoing":
         return None
     reader = QueryReader(cluster, only=facts.transactional_id)
-    of_it = (each.pending for each in reader.read(lag=False, owners=False))
+    of_it = (status.pending for status in reader.read(lag=False, owners=False))
     entry = _entry_of(of_it, facts.producer)
     if entry is None:
         reader.copies(facts.transactional_id)  # raises if another ledger could have it
@@ -201,22 +201,22 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
     if transactional_id is None:
         reader.find()
     statuses = reader.read(lag=False, owners=False)
-    committed = _entry_of((each.last for each in statuses), producer)
+    committed = _entry_of((status.last for status in statuses), producer)
     if committed is not None or transactional_id is None:
         return committed
-    pending = _entry_of((each.pending for each in statuses), producer)
+    pending = _entry_of((status.pending for status in statuses), producer)
     pointer = reader.copies(transactional_id).pointer
     is_committed = isinstance(pointer, LedgerEntry) and pending is not None and pointer.serial == pending.serial
     return pending if is_committed else None
 
 
-def _entry_of(recorded: Iterable[RecordedEntry | None], producer: ProducerEpoch) -> LedgerEntry | None:
+def _entry_of(entries: Iterable[RecordedEntry | None], producer: ProducerEpoch) -> LedgerEntry | None:
     """The first entry that was written in the transaction of this producer."""
-    for each in recorded:
-        if each is None or each.record.producer != producer:
+    for recorded in entries:
+        if recorded is None or recorded.record.producer != producer:
             continue
-        if isinstance(each.entry, LedgerEntry):
-            return each.entry
+        if isinstance(recorded.entry, LedgerEntry):
+            return recorded.entry
     return None
 
 
@@ -232,7 +232,9 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     pending = next(_commits(records.pending[-1:]), None)
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
     sources = (status.entry and status.entry.sources) or ()
-    lags = tuple(None if each is None else SourceLag(cluster=each.cluster, offsets=each.offsets) for each in sources)
+    lags = tuple(
+        None if source is None else SourceLag(cluster=source.cluster, offsets=source.offsets) for source in sources
+    )
     return replace(status, sources=lags)
 
 
@@ -244,22 +246,24 @@ def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
             yield RecordedEntry(record=record, entry=entry)
 
 
-def _bounds(
+def _log_ranges(
     cluster: Cluster | None, name: str, partitions: Collection[TopicPartition]
-) -> tuple[Mapping[TopicPartition, Bounds], Mapping[TopicPartition, str]]:
+) -> tuple[Mapping[TopicPartition, LogRange], Mapping[TopicPartition, str]]:
     if cluster is None:
         return {}, dict.fromkeys(partitions, f"it is on another cluster, {name}")
     try:
-        return bounds(cluster, partitions)
+        return log_ranges(cluster, partitions)
     except KafkaEosError as error:
         return {}, dict.fromkeys(partitions, error.what)
 
 
-def _lag(source: SourceLag, known: Mapping[TopicPartition, Bounds], unknown: Mapping[TopicPartition, str]) -> SourceLag:
+def _lag(
+    source: SourceLag, ranges: Mapping[TopicPartition, LogRange], unknown: Mapping[TopicPartition, str]
+) -> SourceLag:
     partitions = {
-        tp: PartitionLag(committed=at, earliest=known[tp].earliest, marks=known[tp].marks)
+        tp: PartitionLag(committed=at, earliest=ranges[tp].earliest, marks=ranges[tp].marks)
         for tp, at in sorted(source.offsets.items())
-        if tp in known
+        if tp in ranges
     }
     return replace(source, partitions=partitions, unknown={tp: unknown[tp] for tp in source.offsets if tp in unknown})
 

@@ -38,11 +38,11 @@ class Settlement:
     action: str = ""
 
 
-def settle(found: TableDiagnosis, *, fence_owner: bool) -> Settlement:
+def settle(diagnosis: TableDiagnosis, *, fence_owner: bool) -> Settlement:
     """What settles the table's batch. `fence_owner`: end a driver that may be alive, if the table does not have its
     batch.
     """
-    standing, owner = found.standing, found.kafka.owner
+    standing, owner = diagnosis.standing, diagnosis.kafka.owner
     match standing:
         case Refuse():
             return _not(f"{standing.reason}. {standing.meaning}", standing.action)
@@ -53,7 +53,7 @@ def settle(found: TableDiagnosis, *, fence_owner: bool) -> Settlement:
                 f"{standing.reason}. Kafka lacks rows that the table has, and only the query can compute them again",
                 "Start the query with its checkpoint: it appends the missing rows to Kafka.",
             )
-    if isinstance(found.kafka.entry, UnreadableEntry):
+    if isinstance(diagnosis.kafka.entry, UnreadableEntry):
         return _not(
             "the ledger cannot be read, so it is unknown whether Kafka has the table's batch",
             "See what is there: kafka-eos query ledger.",

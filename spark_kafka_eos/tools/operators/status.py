@@ -105,7 +105,7 @@ class QueryStatus:
         """The topics that the commits in `commits` wrote, and those of a transaction whose outcome is not known yet;
         none if the ledger does not say.
         """
-        entries = [each.entry for each in (*self.commits, self.pending) if each is not None]
+        entries = [recorded.entry for recorded in (*self.commits, self.pending) if recorded is not None]
         return {topic for entry in entries if isinstance(entry, LedgerEntry) for topic in entry.outputs}
 
     @property
@@ -148,14 +148,14 @@ class QueryStatus:
 
 def entry_of(value: bytes) -> LedgerEntry | MovedLedger | UnreadableEntry:
     """A ledger record's value."""
-    found = ledger.newest(value, {}, TopicPartition("", 0))
-    assert found is not None
-    return found
+    entry = ledger.newest(value, {}, TopicPartition("", 0))
+    assert entry is not None
+    return entry
 
 
 def _total(counts: Iterable[int]) -> int | None:
-    known = list(counts)
-    return sum(known) if known else None
+    counted = list(counts)
+    return sum(counted) if counted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

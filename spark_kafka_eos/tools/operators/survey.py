@@ -102,8 +102,8 @@ class Survey:
     @property
     def open_transactions(self) -> list[TransactionFacts]:
         """Those that their coordinators have open, the oldest first."""
-        found = [facts for facts in self.transactions.values() if facts.is_open]
-        return sorted(found, key=lambda facts: (-(facts.age_ms or 0), facts.transactional_id))
+        transactions = [facts for facts in self.transactions.values() if facts.is_open]
+        return sorted(transactions, key=lambda facts: (-(facts.age_ms or 0), facts.transactional_id))
 
     @cached_property  # a table asks for each of its rows
     def open_parts(self) -> list[OpenPart]:
@@ -136,11 +136,11 @@ class Survey:
 
     @cached_property
     def _parts_by_id(self) -> dict[str, list[OpenPart]]:
-        found: dict[str, list[OpenPart]] = {}
+        parts: dict[str, list[OpenPart]] = {}
         for part in self.open_parts:
             if part.facts is not None:
-                found.setdefault(part.facts.transactional_id, []).append(part)
-        return found
+                parts.setdefault(part.facts.transactional_id, []).append(part)
+        return parts
 
     def _ending(self, producer: ProducerState, facts: TransactionFacts | None, *, listed: bool) -> Ending:
         if facts is None and listed:  # its description did not come

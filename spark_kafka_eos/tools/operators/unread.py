@@ -24,33 +24,33 @@ _BYTES = 16_384
 _BATCHES = 100  # aborted ones and markers, which are looked through for a record
 
 
-class Bounds(NamedTuple):
+class LogRange(NamedTuple):
     """What a partition has: its first offset, its last stable offset and its high watermark."""
 
     earliest: int
     marks: Marks
 
 
-def bounds(
+def log_ranges(
     cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, str]]:
-    """The bounds of each partition, and why those of the others are not known. Needs Describe on the topics.
+) -> tuple[dict[TopicPartition, LogRange], dict[TopicPartition, str]]:
+    """The range of each partition's log, and why those of the others are not known. Needs Describe on the topics.
 
     Raises BrokerUnreachable if no broker can be reached.
     """
-    wanted = set(partitions)
-    if not wanted:
+    asked = set(partitions)
+    if not asked:
         return {}, {}
-    unknown = unavailable(cluster, wanted)
-    known: dict[TopicPartition, Bounds] = {}
-    _ask(cluster, wanted - unknown.keys(), known, unknown)
-    return known, unknown
+    unknown = unavailable(cluster, asked)
+    ranges: dict[TopicPartition, LogRange] = {}
+    _ask(cluster, asked - unknown.keys(), ranges, unknown)
+    return ranges, unknown
 
 
 def _ask(
     cluster: Cluster,
     partitions: set[TopicPartition],
-    known: dict[TopicPartition, Bounds],
+    ranges: dict[TopicPartition, LogRange],
     unknown: dict[TopicPartition, str],
 ) -> None:
     """All partitions at once if that works, else topic by topic: one does not hide the others."""
@@ -63,9 +63,9 @@ def _ask(
             unknown.update(dict.fromkeys(partitions, error.what))
             return
         for topic in topics:
-            _ask(cluster, {tp for tp in partitions if tp.topic == topic}, known, unknown)
+            _ask(cluster, {tp for tp in partitions if tp.topic == topic}, ranges, unknown)
     else:
-        known.update({tp: Bounds(first[tp], marks[tp]) for tp in partitions})
+        ranges.update({tp: LogRange(first[tp], marks[tp]) for tp in partitions})
 
 
 def first_times(cluster: Cluster, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
@@ -73,35 +73,35 @@ def first_times(cluster: Cluster, start: Offsets, end: Offsets) -> dict[TopicPar
     or that have none in their first record batches. In milliseconds since 1970. Needs Read on the topics.
     """
     fetcher = Fetcher(cluster, max_partition_fetch_bytes=_BYTES)
-    found: dict[TopicPartition, int] = {}
+    times: dict[TopicPartition, int] = {}
     at = dict(start)
     for _ in range(_BATCHES):
         # One offset each: the answer has the record batch that contains it, or the next one there is.
-        wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in sorted(at.items())]
+        ranges = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in sorted(at.items())]
         further: dict[TopicPartition, int] = {}
         try:
-            for part in fetcher.fetch(wanted):
+            for part in fetcher.fetch(ranges):
                 tp = part.partition
                 time = _first_time(part, at[tp])
                 if time is not None:
-                    found[tp] = time
+                    times[tp] = time
                 elif part.next_offset < end[tp]:
                     further[tp] = part.next_offset
         except KafkaEosError:  # not allowed to read it, or deleted in the meantime
             if len(at) == 1:
-                return found
+                return times
             for tp, offset in at.items() - further.items():
-                if tp not in found:
-                    found |= first_times(cluster, {tp: offset}, end)
+                if tp not in times:
+                    times |= first_times(cluster, {tp: offset}, end)
         if not further:
             break
         at = further
-    return found
+    return times
 
 
 def _first_time(part: Fetched, start: int) -> int | None:
-    headers, shown = visible_batches(part)
-    records = decode(part.buffer, headers[shown])
+    headers, visible = visible_batches(part)
+    records = decode(part.buffer, headers[visible])
     for offset, timestamp in zip(records["offset"], records["timestamp"], strict=True):
         if offset.as_py() >= start:
             return int(timestamp.as_py())

@@ -65,7 +65,7 @@ def replayed_headers(
     """The headers of the record that is sent back: its own ones, and how often it was replayed, signed with the first
     of the secrets. What the record said of that before is gone.
     """
-    own = [(name, each) for name, each in own_headers(headers) if name not in (REPLAYS, _REPLAYS_MAC)]
+    own = [(name, content) for name, content in own_headers(headers) if name not in (REPLAYS, _REPLAYS_MAC)]
     count: Header = (REPLAYS, str(replays_of(headers, secrets, key, value) + 1).encode())
     signed = [(_REPLAYS_MAC, signature(secrets[0], key, value, [count]))] if secrets else []
     return [*own, count, *signed]

@@ -72,7 +72,7 @@ class ReplayPlan:
     query_id: str
     ends: Offsets
     parts: Sequence[PendingStream]
-    left: Mapping[Stream, int]
+    skipped: Mapping[Stream, int]
     unsigned: int = 0
 
     @property
@@ -112,17 +112,17 @@ def plan(
     """
     common = sink_options({**options, "kafka.transactional.id": transactional_id})
     ledger_topic, secrets = common.ledger_topic, [key.reveal() for key in common.ledger_key]
-    known = LedgerReader(cluster, ledger_topic)
-    known.read()  # once, however many streams the headers make: those without a record have no entry
+    ledger = LedgerReader(cluster, ledger_topic)
+    ledger.read()  # once, however many streams the headers make: those without a record have no entry
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
     query_id = f"replay of {topic} ({cluster.topic(topic).id})"
     parts: dict[Stream, PendingStream] = {}
-    left: Counter[Stream] = Counter()
+    skipped: Counter[Stream] = Counter()
     unsigned = 0
     nowhere: list[StoredLetter] = []
     reserved: dict[str, str | None] = {}
-    for each in letters(cluster, ranges, progress):
-        stream = _stream(each, secrets)
+    for stored in letters(cluster, ranges, progress):
+        stream = _stream(stored, secrets)
         if causes and stream.cause not in causes:
             continue
         if stream not in parts:
@@ -143,27 +143,27 @@ def plan(
                     ignore_open=True,
                     signer=signer_of(sink),
                 )
-                if sink.transactional_id in known.by_id
+                if sink.transactional_id in ledger.by_id
                 else None,
             )
         part = parts[stream]
-        if each.offset < _position(part.entry, query_id).get(each.partition, 0):
+        if stored.offset < _position(part.entry, query_id).get(stored.partition, 0):
             continue
         if stream.replays >= max_replays:
-            left[stream] += 1
+            skipped[stream] += 1
             continue
         if secrets and not stream.signed and to is None and not named:
-            left[stream] += 1
+            skipped[stream] += 1
             unsigned += 1
             continue
-        where = replays.destination(each.letter, to)
+        where = replays.destination(stored.letter, to)
         if where is not None and where not in reserved:
             reserved[where] = _why_reserved(cluster, where, ledger_topic)
         if where is None or where == topic or reserved[where] is not None:
-            nowhere.append(each)
+            nowhere.append(stored)
             continue
         part.targets[where] += 1
-        part.positions.append((each.partition, each.offset))
+        part.positions.append((stored.partition, stored.offset))
     if nowhere:
         raise _refused(topic, nowhere, to, reserved)
     waiting = [parts[stream] for stream in sorted(parts) if parts[stream].positions]
@@ -171,9 +171,9 @@ def plan(
         part.owner = owner_of(cluster, part.options.transactional_id)
     return ReplayPlan(
         query_id=query_id,
-        ends={wanted.partition: wanted.end for wanted in ranges},
+        ends={offset_range.partition: offset_range.end for offset_range in ranges},
         parts=waiting,
-        left=dict(left),
+        skipped=dict(skipped),
         unsigned=unsigned,
     )
 
@@ -204,7 +204,7 @@ def _refused(
     if where == topic:
         why = f"{len(nowhere):,} of the dead letters would be sent to {topic} itself, the first at {first}"
     elif where is not None:
-        same = sum(replays.destination(each.letter, to) == where for each in nowhere)
+        same = sum(replays.destination(stored.letter, to) == where for stored in nowhere)
         why = f"{same:,} of the dead letters would be sent to {where}, which {reserved[where]}, the first at {first}"
     else:
         why = f"it is unknown where {len(nowhere):,} of the dead letters belong, the first at {first}"
@@ -226,8 +226,8 @@ def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: 
         )
         preflight(cluster, options)
         transaction = SharedTransaction(options, cluster, decide_micro_batch(options), planned_under=part.owner)
-        known = part.entry if part.entry is not None and part.entry.query_id == planned.query_id else None
-        number = 0 if known is None else known.batch_id + 1
+        last = part.entry if part.entry is not None and part.entry.query_id == planned.query_id else None
+        number = 0 if last is None else last.batch_id + 1
         start = dict.fromkeys(planned.ends, 0) | _position(part.entry, planned.query_id)
         chunks = list(replays.batches(part.positions, BATCH))
         for chunk in chunks:
@@ -250,10 +250,10 @@ def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: 
     return sent
 
 
-def _stream(each: StoredLetter, secrets: Sequence[str]) -> Stream:
+def _stream(stored: StoredLetter, secrets: Sequence[str]) -> Stream:
     """Without the key, a signature is not checked, but keeps its dead letter apart, as with the key."""
-    signed = is_signed(secrets, each.key, each.value, each.headers) if secrets else claims(each.headers)
-    return Stream(each.letter.cause, replays.replays_of(each.headers, secrets, each.key, each.value), signed)
+    signed = is_signed(secrets, stored.key, stored.value, stored.headers) if secrets else claims(stored.headers)
+    return Stream(stored.letter.cause, replays.replays_of(stored.headers, secrets, stored.key, stored.value), signed)
 
 
 def _position(entry: LedgerEntry | None, query_id: str) -> dict[TopicPartition, int]:
@@ -315,9 +315,9 @@ class _Write:
             lambda: int(time.time() * 1e3),
         )
         rows: list[dict[str, object]] = []
-        for each in letters(self._cluster, self._ranges()):
-            if (each.partition, each.offset) in self._positions:
-                rows.append(self._row(each))
+        for stored in letters(self._cluster, self._ranges()):
+            if (stored.partition, stored.offset) in self._positions:
+                rows.append(self._row(stored))
                 if len(rows) == _ROWS:
                     yield from encoder.add(_columns(rows))
                     rows.clear()
@@ -330,15 +330,15 @@ class _Write:
             offsets.setdefault(tp, []).append(offset)
         return [OffsetRange(partition=tp, start=min(of), end=max(of) + 1) for tp, of in sorted(offsets.items())]
 
-    def _row(self, each: StoredLetter) -> dict[str, object]:
-        topic = replays.destination(each.letter, self._to)
+    def _row(self, stored: StoredLetter) -> dict[str, object]:
+        topic = replays.destination(stored.letter, self._to)
         assert topic is not None  # see `plan`
         partitions = len(self._cluster.topic(topic).partitions)
         secrets = [key.reveal() for key in self._options.ledger_key]
-        own = replays.replayed_headers(each.headers, secrets, each.key, each.value)
+        own = replays.replayed_headers(stored.headers, secrets, stored.key, stored.value)
         headers = [{"key": name, "value": value} for name, value in own]
-        partition = replays.partition_of(each.letter, self._to, partitions)
-        return {"key": each.key, "value": each.value, "topic": topic, "partition": partition, "headers": headers}
+        partition = replays.partition_of(stored.letter, self._to, partitions)
+        return {"key": stored.key, "value": stored.value, "topic": topic, "partition": partition, "headers": headers}
 
 
 _SCHEMA = pa.schema([(name, ROWS[name]) for name in ("key", "value", "topic", "partition", "headers")])

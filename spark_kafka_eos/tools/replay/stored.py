@@ -55,12 +55,12 @@ def letters(
 
     Raises what `reading.records.read` raises.
     """
-    topics = tuple({wanted.partition.topic for wanted in ranges})
+    topics = tuple({offset_range.partition.topic for offset_range in ranges})
     options = SourceOptions(client=cluster.options, subscribe=topics, include_headers=True)
     for rows in read(ranges, options, cluster):
         times = rows["timestamp"].cast("int64").to_pylist()
         for row, microseconds in zip(rows.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
-            headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+            headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
             letter = letter_of(headers)
             if letter is not None:
                 yield StoredLetter(

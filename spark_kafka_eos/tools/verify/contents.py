@@ -45,12 +45,12 @@ def compare(
 ) -> tuple[CheckedInvariant, CheckedInvariant]:
     """Invariants 1 and 2. Needs the contents of all topics. `copy`: the output is declared a plain copy."""
     origins = [origin for _, origin in sorted(source.items())]
-    shown = [origin.start + np.flatnonzero(origin.visible) for origin in origins]
-    number = numbered([*(each.shown_contents for each in origins), *(each.committed_contents for each in logs)])
-    records = sum(map(len, shown))
-    of_source = _records([each.partition for each in origins], shown, number[:records])
+    offsets = [origin.start + np.flatnonzero(origin.visible) for origin in origins]
+    number = numbered([*(origin.visible_contents for origin in origins), *(log.committed_contents for log in logs)])
+    records = sum(map(len, offsets))
+    of_source = _records([origin.partition for origin in origins], offsets, number[:records])
     output = _records([log.partition for log in logs], [log.committed_offset for log in logs], number[records:])
-    due = of_source.offset < np.array([each.end for each in origins], np.int64)[of_source.partition]
+    due = of_source.offset < np.array([origin.end for origin in origins], np.int64)[of_source.partition]
     once = _once(
         of_source,
         due,
@@ -63,7 +63,7 @@ def compare(
 
 
 def _records(partitions: Sequence[TopicPartition], offsets: Sequence[Int64s], content: Int64s) -> _Records:
-    partition = np.repeat(np.arange(len(offsets)), [len(each) for each in offsets])
+    partition = np.repeat(np.arange(len(offsets)), [len(of_partition) for of_partition in offsets])
     offset = np.concatenate([np.zeros(0, np.int64), *offsets])
     return _Records(partitions=partitions, partition=partition, offset=offset, content=content)
 
@@ -92,12 +92,12 @@ def _once(
     source_is_whole: bool,
     output_is_whole: bool,
 ) -> CheckedInvariant:
-    wanted = source.content[due]
+    required = source.content[due]
     # Of equal records, the last ones count as lost or duplicated.
-    lost = np.flatnonzero(due)[_rank(wanted) >= _count(output.content, of=wanted)]
+    lost = np.flatnonzero(due)[_rank(required) >= _count(output.content, of=required)]
     rank = _rank(output.content)
     possible = rank < _count(source.content, of=output.content)
-    later = np.flatnonzero(possible & (rank >= _count(wanted, of=output.content)))
+    later = np.flatnonzero(possible & (rank >= _count(required, of=output.content)))
     more = np.flatnonzero(~possible)
     violations: list[Violation] = []
     unchecked = []
@@ -129,7 +129,7 @@ def _once(
 
 def _count(content: Int64s, *, of: Int64s) -> Int64s:
     """How often each content in `of` is in `content`."""
-    size = 1 + max((int(each.max()) for each in (content, of) if len(each)), default=0)
+    size = 1 + max((int(numbers.max()) for numbers in (content, of) if len(numbers)), default=0)
     return np.bincount(content, minlength=size)[of]
 
 
@@ -151,13 +151,13 @@ def _missing(source: _Records, lost: Int64s, output: _Records) -> Iterator[Viola
 
 
 def _surplus(output: _Records, more: Int64s, source: _Records) -> Iterator[Violation]:
-    known = _count(source.content, of=output.content[more]) > 0
-    if (again := more[known]).size:
+    in_source = _count(source.content, of=output.content[more]) > 0
+    if (again := more[in_source]).size:
         content = output.content[again[0]]
-        origin, first = (int(np.flatnonzero(each.content == content)[0]) for each in (source, output))
+        origin, first = (int(np.flatnonzero(records.content == content)[0]) for records in (source, output))
         what = f"is another copy of {source.at(origin)}, which is at {output.at(first)}"
         yield _violation("more than once", output, again, what)
-    if (foreign := more[~known]).size:
+    if (foreign := more[~in_source]).size:
         yield _violation("not in the source", output, foreign, "has a key and value that no source record has")
 
 
@@ -173,7 +173,7 @@ def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Che
     """The order of unique records, because only their origin is known."""
     if not (copy or same):
         return CheckedInvariant(invariant=Invariant.ORDER, unchecked="the contents differ from the source's")
-    unique = [_count(each.content, of=output.content) == 1 for each in (source, output)]
+    unique = [_count(records.content, of=output.content) == 1 for records in (source, output)]
     alone = np.flatnonzero(unique[0] & unique[1])
     by_content = np.argsort(source.content)
     origin = by_content[np.searchsorted(source.content, output.content[alone], sorter=by_content)]

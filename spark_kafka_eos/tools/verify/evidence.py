@@ -76,10 +76,10 @@ class PartitionLog:
 
         A broker does not skip offsets by itself. Compaction keeps a batch's last offset, but may remove its record.
         """
-        held = np.zeros(self.high_watermark - self.start, np.bool_)
+        present = np.zeros(self.high_watermark - self.start, np.bool_)
         for offsets in (self.offset, self.batches.base_offset[self.batches.kind != BatchKind.DATA]):
-            held[offsets[(offsets >= self.start) & (offsets < self.high_watermark)] - self.start] = True
-        return self.start + np.flatnonzero(~held)
+            present[offsets[(offsets >= self.start) & (offsets < self.high_watermark)] - self.start] = True
+        return self.start + np.flatnonzero(~present)
 
     @property
     def whole(self) -> bool:
@@ -109,7 +109,7 @@ class SourcePartition:
     traced: int = 0
 
     @property
-    def shown_contents(self) -> Contents:
+    def visible_contents(self) -> Contents:
         assert self.contents is not None
         return self.contents
 
@@ -122,17 +122,17 @@ class SourcePartition:
 def source_partition(log: PartitionLog, end: int) -> SourcePartition:
     """What readers of a source see of its log. `end`: the offset that the output must have reached."""
     stable = log.last_stable_offset
-    shown = log.committed & (log.offset >= log.start) & (log.offset < stable)
+    readable = log.committed & (log.offset >= log.start) & (log.offset < stable)
     visible = np.zeros(stable - log.start, np.bool_)
-    visible[log.offset[shown] - log.start] = True
+    visible[log.offset[readable] - log.start] = True
     return SourcePartition(
         partition=log.partition,
         start=log.start,
         end=end,
         visible=visible,
         gone=log.gone[log.gone < stable],
-        contents=None if log.contents is None else log.contents[shown],
-        traced=int((log.provenance["magic"][shown] == MAGIC).sum()),
+        contents=None if log.contents is None else log.contents[readable],
+        traced=int((log.provenance["magic"][readable] == MAGIC).sum()),
     )
 
 

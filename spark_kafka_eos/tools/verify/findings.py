@@ -71,8 +71,8 @@ class CheckedInvariant:
 def merged(violations: Iterable[Violation]) -> tuple[Violation, ...]:
     """The first violation of each kind, with the number of its kind."""
     kinds: dict[str, Violation] = {}
-    for each in violations:
-        first = kinds.setdefault(each.kind, each)
-        if first is not each:
-            kinds[each.kind] = replace(first, count=first.count + each.count)
+    for violation in violations:
+        first = kinds.setdefault(violation.kind, violation)
+        if first is not violation:
+            kinds[violation.kind] = replace(first, count=first.count + violation.count)
     return tuple(kinds.values())

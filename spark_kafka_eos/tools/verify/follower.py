@@ -90,8 +90,8 @@ def witness(client: ClientOptions, ranges: Sequence[OffsetRange], timeout: float
     """What librdkafka reads of `ranges`, which end at the last stable offset. Raises BrokerUnreachable without
     progress.
     """
-    until = {wanted.partition: wanted.end for wanted in ranges}
-    reader = _Consumer(client, {wanted.partition: wanted.start for wanted in ranges})
+    until = {offset_range.partition: offset_range.end for offset_range in ranges}
+    reader = _Consumer(client, {offset_range.partition: offset_range.start for offset_range in ranges})
     try:
         while not reader.reached(until):
             if reader.idle > timeout:
@@ -107,7 +107,7 @@ class _Consumer:
 
     def __init__(self, client: ClientOptions, start: Mapping[TopicPartition, int]) -> None:
         self._start = dict(start)
-        self._shown = {tp: array("q") for tp in start}  # 8 bytes per offset, because a soak test reads for days
+        self._offsets = {tp: array("q") for tp in start}  # 8 bytes per offset, because a soak test reads for days
         self._position = dict(start)
         self._heard = self._connected = time.monotonic()
         config = client.librdkafka() | librdkafka_callback(client.security)
@@ -151,7 +151,7 @@ class _Consumer:
     @property
     def records(self) -> int:
         """The number of records read so far."""
-        return sum(len(shown) for shown in self._shown.values())
+        return sum(len(offsets) for offsets in self._offsets.values())
 
     def read(self) -> None:
         """Read what is available, for a moment."""
@@ -159,7 +159,7 @@ class _Consumer:
             tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
             offset, error = int(message.offset() or 0), message.error()
             if error is None:
-                self._shown[tp].append(offset)
+                self._offsets[tp].append(offset)
                 self._moved(tp, offset + 1)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 self._moved(tp, offset)  # after the markers, which are not messages
@@ -176,8 +176,8 @@ class _Consumer:
 
     def seen(self, until: Mapping[TopicPartition, int]) -> dict[TopicPartition, Seen]:
         return {
-            tp: Seen(start=self._start[tp], end=max(until[tp], self._position[tp]), offset=np.array(shown, np.int64))
-            for tp, shown in self._shown.items()
+            tp: Seen(start=self._start[tp], end=max(until[tp], self._position[tp]), offset=np.array(offsets, np.int64))
+            for tp, offsets in self._offsets.items()
         }
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ def check(
         provable = [replace(in_source, asked=True), in_order, unbatched]
     else:
         why = _not_by_provenance(logs, values, traced)
-        provable = [CheckedInvariant(invariant=each, unchecked=why, asked=bool(traced)) for each in _PROVABLE]
+        provable = [CheckedInvariant(invariant=invariant, unchecked=why, asked=bool(traced)) for invariant in _PROVABLE]
     in_ledger = replace(_ledger(logs, done, ledger, by_provenance), asked=bool(history))
     return [*provable, _visibility(logs, readers), in_ledger, _healed(logs, ledger)]
 
@@ -108,8 +108,8 @@ def _visibility(logs: Sequence[PartitionLog], readers: Mapping[str, Mapping[Topi
                 continue
             checked += len(seen.offset)
             start = max(seen.start, log_start)  # retention may have deleted records after they were read
-            shown = seen.offset[seen.offset >= start] if start > seen.start else seen.offset
-            violations += _compare(log, name, start, min(seen.end, log.last_stable_offset), shown)
+            offsets = seen.offset[seen.offset >= start] if start > seen.start else seen.offset
+            violations += _compare(log, name, start, min(seen.end, log.last_stable_offset), offsets)
     unchecked = "" if readers else "there was no reader"
     return CheckedInvariant(
         invariant=Invariant.VISIBILITY,
@@ -131,8 +131,8 @@ def _compare(log: PartitionLog, reader: str, start: int, end: int, seen: Int64s)
         yield Violation(kind="shown again", where=f"{log.partition}@{seen[back[0] + 1]}", what=what, count=len(back))
     if (extra := np.setdiff1d(seen, expected)).size:
         at = int(np.searchsorted(log.offset, extra[0]))
-        known = at < len(log.offset) and log.offset[at] == extra[0]
-        became = Outcome(log.outcomes.of[log.batch_of[at]]).name.lower() if known else "no record"
+        is_record = at < len(log.offset) and log.offset[at] == extra[0]
+        became = Outcome(log.outcomes.of[log.batch_of[at]]).name.lower() if is_record else "no record"
         what = f"was shown to {reader}, but it is {became}" + ("" if became != "committed" else ", not yet stable")
         yield Violation(kind="shown", where=f"{log.partition}@{extra[0]}", what=what, count=len(extra))
     if (hidden := np.setdiff1d(expected, seen)).size:

@@ -56,7 +56,7 @@ def once(logs: Sequence[PartitionLog], source: Source | None) -> CheckedInvarian
 def _offsets(logs: Sequence[PartitionLog], number: int) -> Int64s:
     """The source offsets of the committed records that come from one source partition."""
     provenance = [log.committed_provenance for log in logs]
-    return np.concatenate([each["offset"][each["partition"] == number] for each in provenance]).astype(np.int64)
+    return np.concatenate([rows["offset"][rows["partition"] == number] for rows in provenance]).astype(np.int64)
 
 
 def _more_than_once(offsets: Int64s) -> Int64s:
@@ -106,7 +106,7 @@ def _copies(logs: Sequence[PartitionLog], number: int, offset: int, outcome: Out
         same = (log.provenance["offset"] == offset) & (log.provenance["partition"] == number)
         same &= log.outcomes.of[log.batch_of] == outcome
         copies += [(int(log.provenance["batch"][i]), f"{log.partition}@{log.offset[i]}") for i in np.flatnonzero(same)]
-    return [where for _, where in sorted(copies, key=lambda each: each[0])]
+    return [where for _, where in sorted(copies, key=lambda copy: copy[0])]
 
 
 def _origin(record: np.void) -> str:
@@ -220,12 +220,13 @@ def _several_batches(first: Mapping[tuple[int, Identity], str]) -> Iterator[Viol
     identities: dict[Identity, list[int]] = {}
     for batch, identity in first:
         identities.setdefault(identity, []).append(batch)
-    for identity, held in identities.items():
-        if len(held) > 1 and identity[0] >= 0:
+    for identity, (first_batch, *others) in identities.items():
+        if others and identity[0] >= 0:
             what = (
-                f"was committed in batch {held[1]} under {_name(identity)}, which was already used for batch {held[0]}"
+                f"was committed in batch {others[0]} under {_name(identity)}, which was already used for batch "
+                f"{first_batch}"
             )
-            yield Violation(kind="several batches", where=first[held[1], identity], what=what)
+            yield Violation(kind="several batches", where=first[others[0], identity], what=what)
 
 
 def _given_up(first: Mapping[tuple[int, Identity], str], history: Sequence[HistoryEntry]) -> Iterator[Violation]:

@@ -61,8 +61,8 @@ def logs(
     until the first value with provenance. `dead_letters_of`: the source topic whose dead letters may be among the
     records; their headers say where they come from. Raises what `Fetcher.fetch` and `decode` raise.
     """
-    by_partition = {wanted.partition: _Columns() for wanted in ranges}
-    at = {wanted.partition: wanted.start for wanted in ranges}
+    by_partition = {offset_range.partition: _Columns() for offset_range in ranges}
+    at = {offset_range.partition: offset_range.start for offset_range in ranges}
     fetcher = Fetcher(cluster, isolation_level="read_uncommitted", fetch_max_wait_ms=_FETCH_WAIT_MS)
     for part in fetcher.fetch(ranges):
         progress(part.next_offset - at[part.partition])
@@ -88,8 +88,13 @@ def logs(
             if take_contents != "never":
                 columns.contents.append(digests(records["key"], records["value"]))
     return [
-        _log(wanted, by_partition[wanted.partition], stable[wanted.partition], with_contents=take_contents != "never")
-        for wanted in ranges
+        _log(
+            offset_range,
+            by_partition[offset_range.partition],
+            stable[offset_range.partition],
+            with_contents=take_contents != "never",
+        )
+        for offset_range in ranges
     ]
 
 
@@ -99,15 +104,15 @@ def _row(header: RecordBatchHeader, kind: BatchKind) -> tuple[int, int, int, int
     return header.base_offset, header.next_offset, *producer, kind, records
 
 
-def _log(wanted: OffsetRange, columns: _Columns, stable: int, *, with_contents: bool) -> PartitionLog:
+def _log(offset_range: OffsetRange, columns: _Columns, stable: int, *, with_contents: bool) -> PartitionLog:
     return PartitionLog(
-        partition=wanted.partition,
+        partition=offset_range.partition,
         batches=BatchTable.of(columns.batches),
         offset=np.concatenate([np.zeros(0, np.int64), *columns.offset]),
         provenance=np.concatenate([np.zeros(0, PROVENANCE), *columns.provenance]),
-        high_watermark=wanted.end,
+        high_watermark=offset_range.end,
         last_stable_offset=stable,
-        start=wanted.start,
+        start=offset_range.start,
         contents=np.concatenate([np.zeros((0, 2), np.uint64), *columns.contents]) if with_contents else None,
         dead_letters=columns.dead_letters,
     )
@@ -118,21 +123,21 @@ def seen(cluster: Cluster, ranges: Sequence[OffsetRange], progress: ScanProgress
 
     This is what a query reads (`reading.records`). Raises what that raises.
     """
-    offsets: dict[TopicPartition, list[NDArray[np.int64]]] = {wanted.partition: [] for wanted in ranges}
-    for topic in sorted({wanted.partition.topic for wanted in ranges}):
-        of_topic = [wanted for wanted in ranges if wanted.partition.topic == topic]
+    offsets: dict[TopicPartition, list[NDArray[np.int64]]] = {offset_range.partition: [] for offset_range in ranges}
+    for topic in sorted({offset_range.partition.topic for offset_range in ranges}):
+        of_topic = [offset_range for offset_range in ranges if offset_range.partition.topic == topic]
         for rows in read(of_topic, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):
             number, offset = rows["partition"].to_numpy(), rows["offset"].to_numpy()
-            for each in np.unique(number).tolist():
-                offsets[TopicPartition(topic, each)].append(offset[number == each])
+            for partition in np.unique(number).tolist():
+                offsets[TopicPartition(topic, partition)].append(offset[number == partition])
             progress(rows.num_rows)
     return {
-        wanted.partition: Seen(
-            start=wanted.start,
-            end=wanted.end,
-            offset=np.concatenate([np.zeros(0, np.int64), *offsets[wanted.partition]]),
+        offset_range.partition: Seen(
+            start=offset_range.start,
+            end=offset_range.end,
+            offset=np.concatenate([np.zeros(0, np.int64), *offsets[offset_range.partition]]),
         )
-        for wanted in ranges
+        for offset_range in ranges
     }
 
 
@@ -142,16 +147,16 @@ def compared(
     """The records that this package's source reads of `ranges`, as they are compared with a table's rows, and the place
     of each by its number. Raises ToolFailed if one cannot be compared, and what `seen` raises.
     """
-    found, partitions = RowDigests(columns), [wanted.partition for wanted in ranges]
+    digests, partitions = RowDigests(columns), [offset_range.partition for offset_range in ranges]
     index = {tp: number for number, tp in enumerate(partitions)}
     places, offsets = array("i"), array("q")
     for topic in sorted({tp.topic for tp in partitions}):
-        of_topic = [wanted for wanted in ranges if wanted.partition.topic == topic]
+        of_topic = [offset_range for offset_range in ranges if offset_range.partition.topic == topic]
         for rows in read(of_topic, SourceOptions(client=cluster.options, subscribe=(topic,)), cluster):
             names = ("partition", "offset", "key", "value")
             for partition, offset, key, value in zip(*(rows[name].to_pylist() for name in names), strict=True):
                 try:
-                    found.add(columns.of_record(key, value))
+                    digests.add(columns.of_record(key, value))
                 except ValueError as error:
                     raise ToolFailed(
                         f"the record {topic}-{partition}@{offset} cannot be compared with a row: {error}",
@@ -160,7 +165,7 @@ def compared(
                 places.append(index[TopicPartition(topic, partition)])
                 offsets.append(offset)
             progress(rows.num_rows)
-    return found, lambda number: f"{partitions[places[number]]}@{offsets[number]}"
+    return digests, lambda number: f"{partitions[places[number]]}@{offsets[number]}"
 
 
 def _named(part: Fetched, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -179,7 +184,7 @@ def unpack_headers(headers: pa.ListArray, topic: str) -> Provenance:
     provenance = np.zeros(len(headers), PROVENANCE)
     named = pc.equal(headers.flatten().field("key"), _CAUSE)
     for record in pc.list_parent_indices(headers).filter(named).unique().to_pylist():
-        letter = letter_of((each["key"], each["value"]) for each in headers[record].as_py())
+        letter = letter_of((header["key"], header["value"]) for header in headers[record].as_py())
         if letter is None or letter.topic != topic or letter.partition is None or letter.offset is None:
             continue
         if 0 <= letter.partition < _PARTITIONS and 0 <= letter.offset < _OFFSETS:

@@ -52,14 +52,14 @@ class ComparedColumns:
 
     def of_row(self, row: Any) -> Cells:
         """Raises ValueError if it has not as many cells, or one is not a plain value."""
-        found = tuple(row) if isinstance(row, Iterable) and not isinstance(row, str | bytes) else (row,)
-        if len(found) != len(self.names):
-            raise ValueError(f"it has {len(found)} columns, not the {len(self.names)} of {', '.join(self.names)}")
-        return tuple(map(cell, found))
+        cells = tuple(row) if isinstance(row, Iterable) and not isinstance(row, str | bytes) else (row,)
+        if len(cells) != len(self.names):
+            raise ValueError(f"it has {len(cells)} columns, not the {len(self.names)} of {', '.join(self.names)}")
+        return tuple(map(cell, cells))
 
     def identity_of(self, cells: Cells) -> Cells:
-        wanted = self.identity or self.names
-        return tuple(each for name, each in zip(self.names, cells, strict=True) if name in wanted)
+        names = self.identity or self.names
+        return tuple(content for name, content in zip(self.names, cells, strict=True) if name in names)
 
 
 def cell(value: Any) -> bytes | None:
@@ -91,12 +91,12 @@ def _number(value: float | Decimal) -> bytes:
 
 def _fields(value: bytes | None) -> dict[str, Any]:
     try:
-        found = json.loads(value or b"", parse_float=Decimal)
+        fields = json.loads(value or b"", parse_float=Decimal)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        fields = None
+    if not isinstance(fields, dict):
         raise ValueError("its value is not a JSON object")
-    return found
+    return fields
 
 
 class RowDigests:
@@ -123,16 +123,16 @@ class RowDigests:
 
 def digest(cells: Cells) -> bytes:
     """A BLAKE2b digest; each cell's length comes first, so that other cells never give the same bytes."""
-    framed = b"".join(b"-" if each is None else b"%d:%b" % (len(each), each) for each in cells)
+    framed = b"".join(b"-" if content is None else b"%d:%b" % (len(content), content) for content in cells)
     return blake2b(framed, digest_size=_SIZE).digest()
 
 
 def read_rows(rows: ReturnsRows, columns: ComparedColumns) -> RowDigests:
     """The digests of a table's rows. Raises ToolFailed if they cannot be read or compared."""
-    found = RowDigests(columns)
+    digests = RowDigests(columns)
     for cells in _each(rows, columns):
-        found.add(cells)
-    return found
+        digests.add(cells)
+    return digests
 
 
 def compare_table(
@@ -153,11 +153,11 @@ def compare_table(
     in_topic, in_table = _counts(identity, there)
     content_in_topic, content_in_table = _counts(content, there)
 
-    def at_records(wanted: Int64s) -> list[str]:
-        return [where(int(number)) for number in wanted[:_EXAMPLES]]
+    def at_records(numbers: Int64s) -> list[str]:
+        return [where(int(number)) for number in numbers[:_EXAMPLES]]
 
-    def at_rows(wanted: Int64s) -> list[str]:
-        return _shown(rows_again, columns, rows.identities[wanted[:_EXAMPLES]]) if len(wanted) else []
+    def at_rows(numbers: Int64s) -> list[str]:
+        return _shown(rows_again, columns, rows.identities[numbers[:_EXAMPLES]]) if len(numbers) else []
 
     missing = np.flatnonzero(in_topic[of_row] == 0)
     unknown = np.flatnonzero(in_table[of_record] == 0)
@@ -198,25 +198,25 @@ def _counts(number: Int64s, records: int) -> tuple[Int64s, Int64s]:
     return np.bincount(number[:records], minlength=many), np.bincount(number[records:], minlength=many)
 
 
-def _last_of(numbers: Int64s, wanted: Int64s) -> Int64s:
+def _last_of(numbers: Int64s, selected: Int64s) -> Int64s:
     """Where each of the wanted numbers is for the last time: an earlier place is the row's own."""
-    places = np.flatnonzero(np.isin(numbers, wanted))
+    places = np.flatnonzero(np.isin(numbers, selected))
     return np.array(sorted({int(numbers[place]): int(place) for place in places}.values()), np.int64)
 
 
-def _shown(rows: ReturnsRows, columns: ComparedColumns, wanted: Contents) -> list[str]:
+def _shown(rows: ReturnsRows, columns: ComparedColumns, identities: Contents) -> list[str]:
     """The rows with these identities, by what identifies them."""
-    due = {each.tobytes() for each in wanted}
-    found = []
+    due = {content.tobytes() for content in identities}
+    texts = []
     for cells in _each(rows, columns):
         named = columns.identity_of(cells)
         if (at := digest(named)) in due:
             due.remove(at)
-            text = ", ".join("NULL" if each is None else each.decode(errors="replace") for each in named)
-            found.append(f"row ({text if len(text) <= _LONGEST else text[:_LONGEST] + '…'})")
+            text = ", ".join("NULL" if content is None else content.decode(errors="replace") for content in named)
+            texts.append(f"row ({text if len(text) <= _LONGEST else text[:_LONGEST] + '…'})")
         if not due:
             break
-    return found or ["a row that is gone since"]
+    return texts or ["a row that is gone since"]
 
 
 def _each(rows: ReturnsRows, columns: ComparedColumns) -> Iterator[Cells]:

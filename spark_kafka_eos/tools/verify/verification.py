@@ -153,7 +153,7 @@ def verify(
         if source is not None:
             read = _partitions(origin, source)
             due = _committed(cluster, origin, read, group, ledger) or _ended(entries) or offsets.latest(origin, read)
-        partitions = [tp for each in topics for tp in _partitions(cluster, each)]
+        partitions = [tp for name in topics for tp in _partitions(cluster, name)]
         end, stable = _ends(cluster, partitions, wait_s)
         earliest = offsets.earliest(cluster, partitions)
         everything = [OffsetRange(partition=tp, start=earliest[tp], end=end[tp]) for tp in partitions]
@@ -170,9 +170,9 @@ def verify(
         if source is not None:
             origins = _source(origin, source, due, progress, with_contents=logs[0].contents is not None)
         visible = [OffsetRange(partition=tp, start=earliest[tp], end=stable[tp]) for tp in partitions]
-        shown = scan.seen(cluster, visible, _counted(progress, "read_committed", visible))
-        seen = {**readers, "spark-kafka-eos": shown}
-        if sum(wanted.size for wanted in visible) <= witness_records:
+        visible_offsets = scan.seen(cluster, visible, _counted(progress, "read_committed", visible))
+        seen = {**readers, "spark-kafka-eos": visible_offsets}
+        if sum(offset_range.size for offset_range in visible) <= witness_records:
             seen["librdkafka"] = witness(options, visible)
         for number, follower in enumerate(followers, 1):
             seen[f"follower {number}"] = follower.stop(stable)
@@ -291,8 +291,8 @@ def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
     # In this order, so that a commit in between only makes the pointer older, which is not a violation.
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
     value = kept.read_settled()
-    found = ledgers.newest(value, committed, kept.at, signer)
-    entry, _ = follow(cluster, transactional_id, found, kept.at, LedgerTopic.read_settled, signer)
+    newest = ledgers.newest(value, committed, kept.at, signer)
+    entry, _ = follow(cluster, transactional_id, newest, kept.at, LedgerTopic.read_settled, signer)
     record, pointer = _entries(value, committed.get(kept.at), signer)
     if isinstance(entry, ledgers.UnreadableEntry):
         if record is None:
@@ -321,7 +321,7 @@ def _entries(
 
 
 def _counted(progress: Progress, what: str, ranges: Sequence[OffsetRange]) -> scan.ScanProgress:
-    total, done = sum(wanted.size for wanted in ranges), 0
+    total, done = sum(offset_range.size for offset_range in ranges), 0
     progress(what, 0, total)
 
     def count(more: int) -> None:

@@ -78,7 +78,7 @@ def test_they_are_counted_by_cause_topic_and_query_the_most_frequent_first():
 
 
 def test_what_is_left_is_said_with_how_often_it_came_back():
-    left = ReplayPlan(query_id="q", ends={}, parts=(), left={Stream("undecodable", 2): 3})
+    left = ReplayPlan(query_id="q", ends={}, parts=(), skipped={Stream("undecodable", 2): 3})
     assert "undecodable" in shown(parts(left)) and "2 times" in shown(parts(left))
     assert said(left, dry_run=False) == (
         "Dead letters sent back: 0. Left, because they came back each time: 3. A larger --max-replays sends them again."
@@ -86,7 +86,7 @@ def test_what_is_left_is_said_with_how_often_it_came_back():
 
 
 def test_what_is_left_because_nobody_signed_it_is_said_apart():
-    left = ReplayPlan(query_id="q", ends={}, parts=(), left={Stream("undecodable", 0): 3}, unsigned=3)
+    left = ReplayPlan(query_id="q", ends={}, parts=(), skipped={Stream("undecodable", 0): 3}, unsigned=3)
     assert said(left, dry_run=False).startswith(
         "Dead letters sent back: 0. Left, because they are not signed with ledgerKey: 3."
     )

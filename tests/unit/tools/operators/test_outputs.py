@@ -32,7 +32,7 @@ SURVEY = Survey(
 
 def test_the_transaction_that_holds_a_partition_is_the_one_that_began_first():
     (found,) = outputs(["copies"], SURVEY)
-    assert (found.partitions, found.held, found.unknown) == (2, 57, ("copies-2 has no leader",))
+    assert (found.partitions, found.held_offsets, found.unknown) == (2, 57, ("copies-2 has no leader",))
     assert found.oldest is not None
     assert found.oldest.producer.producer_id == 40
 

@@ -124,7 +124,7 @@ def test_what_is_planned_is_sent_once_however_often_it_is_planned(kafka):
     put_aside(kafka, of(), of("too-large", output_topic="clean"), of())
     put_aside(kafka, of(), partition=1)
     one = planned(kafka)
-    assert (one.records, one.destinations, one.left) == (4, ["clean", "in"], {})
+    assert (one.records, one.destinations, one.skipped) == (4, ["clean", "in"], {})
     told: list[int] = []
     assert send.run(kafka.cluster(), one, progress=told.append) == 4
     assert sum(told) == 4
@@ -187,7 +187,7 @@ def test_nothing_is_sent_if_one_of_them_may_not_go_where_it_says(kafka, letter, 
 
 def test_what_was_replayed_too_often_stays(kafka):
     put_aside(kafka, of())
-    assert planned(kafka, max_replays=0).left == {Stream("undecodable", 0): 1}
+    assert planned(kafka, max_replays=0).skipped == {Stream("undecodable", 0): 1}
     assert planned(kafka, max_replays=0).records == 0
     assert planned(kafka, max_replays=1).records == 1
 

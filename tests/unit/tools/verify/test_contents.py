@@ -218,7 +218,7 @@ def test_an_empty_output_of_a_source_that_is_not_is_a_loss_only_of_a_copy():
 def test_what_a_source_shows_ends_at_the_last_stable_offset_and_leaves_out_what_is_aborted_or_gone():
     (found,) = [source_partition(log("aB-cd", "in", start=10, stable=14), 13)]
     assert (found.start, found.end, found.visible.tolist()) == (10, 13, [True, False, False, True])
-    assert (found.gone.tolist(), found.shown_contents[:, 1].tolist()) == ([12], [ord("a"), ord("c")])
+    assert (found.gone.tolist(), found.visible_contents[:, 1].tolist()) == ([12], [ord("a"), ord("c")])
     assert not found.whole
 
 
@@ -235,5 +235,5 @@ def test_a_log_that_begins_within_a_record_batch_has_no_records_before_its_start
         contents=whole.contents,
     )
     found = source_partition(cut, 3)
-    assert (found.visible.tolist(), found.shown_contents[:, 1].tolist()) == ([True, True], [ord("b"), ord("c")])
+    assert (found.visible.tolist(), found.visible_contents[:, 1].tolist()) == ([True, True], [ord("b"), ord("c")])
     assert not cut.whole and whole.whole

@@ -9,7 +9,7 @@ import pytest
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.facts import Unread
-from spark_kafka_eos.tools.operators.ending import take
+from spark_kafka_eos.tools.operators.ending import take_over
 from tests.both import OPTIONS, PATIENCE, Kafka
 
 ID = OPTIONS.transactional_id
@@ -47,7 +47,7 @@ def unanswered(kafka, *, applied, then=lambda: None):
 
 def test_the_owner_that_was_shown_is_fenced_and_its_transaction_aborted(kafka):
     before = shown(kafka)
-    take(kafka.cluster(PATIENT), ID, 60_000, shown=before)
+    take_over(kafka.cluster(PATIENT), ID, 60_000, expected=before)
     now = shown(kafka)
     assert (before.state, now.state) == ("Ongoing", "Empty")
     assert now.epoch > before.epoch
@@ -58,7 +58,7 @@ def test_an_owner_that_came_after_that_is_left_alone(kafka):
     begin(kafka)
     live = shown(kafka)
     with pytest.raises(ToolFailed, match="not to the owner that was found.*Nothing was changed"):
-        take(kafka.cluster(PATIENT), ID, 60_000, shown=before)
+        take_over(kafka.cluster(PATIENT), ID, 60_000, expected=before)
     assert shown(kafka) == live
 
 
@@ -67,7 +67,7 @@ def test_nor_is_the_id_taken_from_a_driver_that_started_while_the_answer_was_awa
     before = shown(kafka)
     unanswered(kafka, applied=applied, then=lambda: begin(kafka))
     with pytest.raises(ToolFailed, match="was not answered.*now belongs to producer 1.*nothing more was sent"):
-        take(kafka.cluster(PATIENT), ID, 60_000, shown=before)
+        take_over(kafka.cluster(PATIENT), ID, 60_000, expected=before)
     assert shown(kafka).state == "Ongoing"
 
 
@@ -75,10 +75,10 @@ def test_nor_is_the_id_taken_from_a_driver_that_started_while_the_answer_was_awa
 def test_a_request_without_an_answer_is_sent_again_if_nobody_else_came(kafka, applied):
     before = shown(kafka)
     unanswered(kafka, applied=applied)
-    take(kafka.cluster(PATIENT), ID, 60_000, shown=before)
+    take_over(kafka.cluster(PATIENT), ID, 60_000, expected=before)
     assert shown(kafka).state == "Empty"
 
 
 def test_where_the_owner_could_not_be_read_there_is_nothing_to_compare(kafka):
-    take(kafka.cluster(PATIENT), ID, 60_000, shown=Unread(reason="not allowed"))
+    take_over(kafka.cluster(PATIENT), ID, 60_000, expected=Unread(reason="not allowed"))
     assert shown(kafka).state == "Empty"
