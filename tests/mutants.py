@@ -181,7 +181,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "kafka.wire.decode", "remaining, position = remaining - most, behind", "remaining = remaining - most"
     ),
     "The maximum message size limits": Mutant(
-        "kafka.protocol.describe", "None if isinstance(values, Unread) else int(values[name])", "None"
+        "kafka.protocol.describe", "None if isinstance(values, Unavailable) else int(values[name])", "None"
     ),
     # -- upgrades and operation
     "Topics are upgraded while older formats": Mutant(

@@ -27,7 +27,7 @@ from lab.simulation.transactions import Later
 from spark_kafka_eos.kafka.fetching.fetch_response import read_fetch_response
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol import describe, offsets
-from spark_kafka_eos.kafka.protocol.facts import Unread
+from spark_kafka_eos.kafka.protocol.facts import Unavailable
 from spark_kafka_eos.kafka.protocol.versions import transactional
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import stamp
@@ -207,7 +207,7 @@ class Side:
         """State, producer id and epoch once no marker is on its way, and the partitions' ends, stable and high."""
         while True:
             found = describe.transaction(self.cluster, name, now_ms=0)
-            assert not isinstance(found, Unread)
+            assert not isinstance(found, Unavailable)
             if found is None or not found.state.startswith("Prepare"):
                 break
             self.cluster.sleep(0.005)  # a coordinator tells nobody when the markers are written

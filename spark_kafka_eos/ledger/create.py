@@ -8,7 +8,7 @@ from typing import Any
 from kafka.protocol.admin.topics import CreateTopicsRequest
 
 from spark_kafka_eos.errors import AuthorizationFailed
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.retry import retry
@@ -57,11 +57,11 @@ def _create(cluster: Cluster, name: str, replicas: int, config: Mapping[str, str
         validate_only=False,
     )
 
-    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+    def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         for topic in response.topics:
             there = topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
             note = "" if there or not topic.error_message else f" ({topic.error_message})"
-            yield Subject(topic=topic.name, note=note), 0 if there else topic.error_code
+            yield ResourceRef(topic=topic.name, note=note), 0 if there else topic.error_code
 
     retry(
         "CreateTopics",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
@@ -35,7 +35,7 @@ class Diagnosis:
     """
 
     entry: LedgerEntry | UnreadableEntry | None
-    owner: TransactionFacts | Unread | None = None
+    owner: TransactionFacts | Unavailable | None = None
     batch: MicroBatch | None = None
     planned: bool = False
     verdict: Verdict | None = None

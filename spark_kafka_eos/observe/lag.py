@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, offsets_from_json
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,13 @@ class OpenTransaction:
     open_ms: int | None = None
 
 
-def unread(end: Offsets, marks: Mapping[TopicPartition, Marks]) -> dict[TopicPartition, int]:
+def unread(end: Offsets, marks: Mapping[TopicPartition, LogEnds]) -> dict[TopicPartition, int]:
     """By partition, how many offsets lie between `end` and the last stable offset, if that is known."""
     return {tp: max(0, marks[tp].last_stable_offset - offset) for tp, offset in end.items() if tp in marks}
 
 
 def standstills(
-    before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, Marks], now: float
+    before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, LogEnds], now: float
 ) -> dict[TopicPartition, Standstill]:
     """The partitions whose LSO has not advanced, given new `marks`; partitions that are not in `marks` are omitted."""
     current = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.observe.lag import OpenTransaction, behind, kafka_offsets
 from spark_kafka_eos.observe.tallies import RangeTally
 from spark_kafka_eos.source_offset import recorded_origin
@@ -102,7 +102,7 @@ def _cluster(end: str | Mapping[str, object]) -> str:
 
 def figures(
     read: SourceRead,
-    marks: Mapping[TopicPartition, Marks] | None,
+    marks: Mapping[TopicPartition, LogEnds] | None,
     held_by: Sequence[OpenTransaction],
     tallies: Collection[RangeTally],
 ) -> SourceFigures:

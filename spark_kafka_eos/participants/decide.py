@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Repeat, Skip, Verdict, Write
@@ -52,9 +52,9 @@ class Finish:
     token: Token
 
 
-def prepared(token: Token | None, facts: TransactionFacts | Unread | None) -> Prepared:
+def prepared(token: Token | None, facts: TransactionFacts | Unavailable | None) -> Prepared:
     """What the coordinator says of the token's transaction."""
-    if isinstance(facts, Unread):
+    if isinstance(facts, Unavailable):
         return "not known"
     if facts is None or token is None or facts.state != "Ongoing":
         return "over"

@@ -31,7 +31,7 @@ from spark_kafka_eos.kafka.protocol.facts import (
     Settings,
     TopicFacts,
     TransactionFacts,
-    Unread,
+    Unavailable,
 )
 from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.options import SinkOptions
@@ -73,10 +73,10 @@ class Facts:
 
     brokers: int
     transaction_version: int
-    settings: Settings | Unread
-    transaction: TransactionFacts | Unread | None
-    groups: Mapping[str, GroupFacts | Unread]
-    topics: Mapping[str, TopicFacts | Unread | None]
+    settings: Settings | Unavailable
+    transaction: TransactionFacts | Unavailable | None
+    groups: Mapping[str, GroupFacts | Unavailable]
+    topics: Mapping[str, TopicFacts | Unavailable | None]
     two_phase_commit: bool = False
 
 
@@ -94,7 +94,7 @@ def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
     return results
 
 
-def source_findings(topics: Mapping[str, TopicFacts | Unread | None]) -> list[Finding]:
+def source_findings(topics: Mapping[str, TopicFacts | Unavailable | None]) -> list[Finding]:
     """The findings on the topics that a query reads: each must exist, and this principal must be allowed to read it."""
     judged: dict[_Judgement, list[str]] = {}
     for name, topic in topics.items():
@@ -104,7 +104,7 @@ def source_findings(topics: Mapping[str, TopicFacts | Unread | None]) -> list[Fi
     return [judgement.of(names, "source topic") for judgement, names in judged.items()]
 
 
-def _readable(topic: TopicFacts | Unread | None) -> _Judgement:
+def _readable(topic: TopicFacts | Unavailable | None) -> _Judgement:
     count = topic.partitions if isinstance(topic, TopicFacts) else 0
     return _Judgement(Severity.OK, f"{count} partition{'' if count == 1 else 's'}")
 
@@ -145,7 +145,7 @@ def _transaction_version(facts: Facts) -> Finding:
 
 def _settings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
     settings = facts.settings
-    if isinstance(settings, Unread):
+    if isinstance(settings, Unavailable):
         yield Finding(
             severity=Severity.WARNING,
             subject="kafka.transaction.timeout.ms",
@@ -196,7 +196,7 @@ def _expiration(settings: Settings) -> Iterator[Finding]:
 
 
 def _two_phase_commit(facts: Facts) -> Finding:
-    enabled = None if isinstance(facts.settings, Unread) else facts.settings.get(_TWO_PHASE_COMMIT)
+    enabled = None if isinstance(facts.settings, Unavailable) else facts.settings.get(_TWO_PHASE_COMMIT)
     if facts.two_phase_commit and enabled in ("true", None):
         return Finding(severity=Severity.OK, subject="twoPhaseCommit", found="offered by the brokers")
     return Finding(
@@ -215,8 +215,8 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
     match facts.transaction:
         case None:
             return Finding(severity=Severity.OK, subject=subject, found="not in use")
-        case Unread() as unread:
-            return _unauthorised(subject, unread.reason, "Write on it")
+        case Unavailable() as unavailable:
+            return _unauthorised(subject, unavailable.reason, "Write on it")
         case TransactionFacts(state="Ongoing") as ongoing:
             since = "" if ongoing.age_ms is None else f" for {duration(ongoing.age_ms)}"
             return Finding(
@@ -233,11 +233,11 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
             return Finding(severity=Severity.OK, subject=subject, found=f"{what} ({producer}, {state})")
 
 
-def _group(name: str, facts: GroupFacts | Unread, resolve: str | None) -> Finding:
+def _group(name: str, facts: GroupFacts | Unavailable, resolve: str | None) -> Finding:
     subject = f"group {name}"
-    if isinstance(facts, Unread) and not facts.grant:
+    if isinstance(facts, Unavailable) and not facts.grant:
         return Finding(severity=Severity.WARNING, subject=subject, found=f"could not be checked: {facts.reason}")
-    if isinstance(facts, Unread):
+    if isinstance(facts, Unavailable):
         return _unauthorised(subject, facts.reason, "Read on it")
     if facts.operations is not None and "Read" not in facts.operations:
         return _unauthorised(subject, "committing offsets to it is not allowed", "Read on it")
@@ -303,14 +303,14 @@ def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgemen
         match facts.topics[name]:
             case None:
                 yield name, _Judgement(Severity.OK, "does not exist yet; created when it is first needed")
-            case Unread() as unread:
-                yield name, _unchecked_topic(unread)
+            case Unavailable() as unavailable:
+                yield name, _unchecked_topic(unavailable)
             case TopicFacts() as topic:
                 yield from ((name, judgement) for judgement in _durability(topic))
 
 
 def _access(
-    topic: TopicFacts | Unread | None,
+    topic: TopicFacts | Unavailable | None,
     needed: Sequence[tuple[str, str]],
     missing: str = "Every batch would fail. The sink does not create output topics",
 ) -> Iterator[_Judgement]:
@@ -321,7 +321,7 @@ def _access(
             missing,
             "Create it, or correct its name",
         )
-    elif isinstance(topic, Unread):
+    elif isinstance(topic, Unavailable):
         rights = " and ".join(right for right, _ in needed)
         yield _Judgement(Severity.ERROR, topic.reason, "Every batch would fail", f"Grant this principal {rights} on it")
     elif topic.operations is not None:
@@ -335,14 +335,14 @@ def _access(
                 )
 
 
-def _ledger(topic: TopicFacts | Unread | None) -> Iterator[_Judgement]:
+def _ledger(topic: TopicFacts | Unavailable | None) -> Iterator[_Judgement]:
     if topic is None:
         yield _Judgement(Severity.OK, "does not exist yet; created when it is first needed")
         return
     yield from _access(topic, [("Write", "writing to"), ("Read", "reading the ledger from")])
     if not isinstance(topic, TopicFacts):
         return
-    if not isinstance(topic.settings, Unread):
+    if not isinstance(topic.settings, Unavailable):
         yield from _cleanup(topic.settings)
 
 
@@ -374,7 +374,7 @@ def _cleanup(settings: Settings) -> Iterator[_Judgement]:
 
 
 def _size(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
-    if isinstance(topic.settings, Unread):
+    if isinstance(topic.settings, Unavailable):
         return
     largest = int(topic.settings["max.message.bytes"])
     if largest < options.max_request_size:
@@ -388,7 +388,7 @@ def _storage(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
     """Whether the topic stores record batches as they are sent, and can take part in a transaction."""
     yield from _diskless(topic)
     settings = topic.settings
-    if isinstance(settings, Unread):
+    if isinstance(settings, Unavailable):
         return
     stored = settings.get("compression.type", "producer")
     ours = "none" if stored == "uncompressed" else stored
@@ -404,7 +404,7 @@ def _storage(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
 def _diskless(topic: TopicFacts) -> Iterator[_Judgement]:
     settings = topic.settings
     for name in DISKLESS_SETTINGS:
-        if not isinstance(settings, Unread) and settings.get(name) == "true":
+        if not isinstance(settings, Unavailable) and settings.get(name) == "true":
             yield _Judgement(
                 Severity.ERROR,
                 f"{name} is true",
@@ -423,7 +423,7 @@ def _durability(topic: TopicFacts) -> Iterator[_Judgement]:
             "The loss of one disk loses committed transactions, and nothing can be written while that broker is down",
             "Use 3 replicas and min.insync.replicas=2, except on a test cluster",
         )
-    if isinstance(settings, Unread):
+    if isinstance(settings, Unavailable):
         yield _unchecked_topic(settings)
         return
     required = int(settings["min.insync.replicas"])
@@ -470,16 +470,16 @@ def _unauthorised(subject: str, reason: str, grant: str) -> Finding:
     )
 
 
-def _unchecked_topic(unread: Unread) -> _Judgement:
+def _unchecked_topic(unavailable: Unavailable) -> _Judgement:
     return _Judgement(
         Severity.WARNING,
-        f"{', '.join(TOPIC_SETTINGS)} could not be checked: {unread.reason}",
-        action=_grant(unread),
+        f"{', '.join(TOPIC_SETTINGS)} could not be checked: {unavailable.reason}",
+        action=_grant(unavailable),
     )
 
 
-def _grant(unread: Unread) -> str:
-    return f"Grant this principal {unread.grant}" if unread.grant else ""
+def _grant(unavailable: Unavailable) -> str:
+    return f"Grant this principal {unavailable.grant}" if unavailable.grant else ""
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from spark_kafka_eos.kafka.protocol.facts import Settings, TopicFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import Settings, TopicFacts, Unavailable
 from spark_kafka_eos.kafka.reserved_topics import TRANSACTIONS_TOPIC
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import written_topics
@@ -32,7 +32,7 @@ def any_old(facts: Facts) -> bool:
 
 def findings(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
     """The topics that a batch could not be written to, by their format; nothing if the brokers have or tell none."""
-    brokers = {} if isinstance(facts.settings, Unread) else facts.settings
+    brokers = {} if isinstance(facts.settings, Unavailable) else facts.settings
     protocol = brokers.get(_PROTOCOL)
     if protocol is not None and not _before(protocol, _WITH_ONE_FORMAT):
         yield Finding(severity=Severity.OK, subject="message format", found=f"2, as {_PROTOCOL} is {protocol}")
@@ -52,7 +52,7 @@ def _needing_producer_ids(facts: Facts, options: SinkOptions) -> list[str]:
     return [] if options.enable_idempotence == "off" else written_topics(options)
 
 
-def _old_format(topic: TopicFacts | Unread | None, brokers: Settings) -> str:
+def _old_format(topic: TopicFacts | Unavailable | None, brokers: Settings) -> str:
     """What says that the topic has a format before 0.11, or will have when Kafka creates it; empty if nothing does."""
     if topic is None:
         default = brokers.get(_DEFAULT)
@@ -78,8 +78,8 @@ def _finding(names: Sequence[str], what: str, protocol: str | None, *, optional:
     )
 
 
-def _settings(topic: TopicFacts | Unread | None) -> Settings:
-    if not isinstance(topic, TopicFacts) or isinstance(topic.settings, Unread):
+def _settings(topic: TopicFacts | Unavailable | None) -> Settings:
+    if not isinstance(topic, TopicFacts) or isinstance(topic.settings, Unavailable):
         return {}
     return topic.settings
 

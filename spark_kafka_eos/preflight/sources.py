@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
 from spark_kafka_eos.kafka.protocol import describe, offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import Unread
+from spark_kafka_eos.kafka.protocol.facts import Unavailable
 from spark_kafka_eos.ledger.source_clusters import SourceClusters, ends_of_unnamed
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -82,7 +82,7 @@ def refuse_members(cluster: Cluster, options: SinkOptions, batch: MicroBatch) ->
     if not options.preflight or not options.group_id or not SourceClusters(options, cluster).ends_here(batch):
         return
     facts = describe.group(cluster, options.group_id)
-    if isinstance(facts, Unread):
+    if isinstance(facts, Unavailable):
         return  # as the preflight has said
     if (finding := used_by_others(f"group {options.group_id}", facts)) is not None:
         raise ConfigurationError(

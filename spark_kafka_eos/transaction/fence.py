@@ -15,7 +15,7 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.sequences import LAST_EPOCH
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import SinkOptions
@@ -86,5 +86,5 @@ class Fence:
         """Whether brokers accept appends only to partitions that the coordinator has added to the transaction."""
         if self._verifies is None:
             settings = describe.coordinator_settings(self._cluster, self._options.transactional_id, (_VERIFICATION,))
-            self._verifies = not isinstance(settings, Unread) and settings[_VERIFICATION] == "true"
+            self._verifies = not isinstance(settings, Unavailable) and settings[_VERIFICATION] == "true"
         return self._verifies

@@ -76,7 +76,7 @@ from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
-from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
@@ -117,7 +117,7 @@ WRITE_ONCE = (
 _OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.ABORTING)
 _MAY_BE_OPEN = (*_OPEN, State.COMMITTING, State.UNKNOWN, State.DECIDED)
 
-_Facts = TransactionFacts | Unread | None  # None: the coordinator does not know the transactional.id
+_Facts = TransactionFacts | Unavailable | None  # None: the coordinator does not know the transactional.id
 
 
 def owner_of(cluster: Cluster, transactional_id: str) -> ProducerEpoch | None:
@@ -126,7 +126,7 @@ def owner_of(cluster: Cluster, transactional_id: str) -> ProducerEpoch | None:
 
 
 def _owner(facts: _Facts) -> ProducerEpoch | None:
-    return None if isinstance(facts, Unread) else owner_in(facts)
+    return None if isinstance(facts, Unavailable) else owner_in(facts)
 
 
 def _described(cluster: Cluster, transactional_id: str) -> _Facts:
@@ -135,7 +135,7 @@ def _described(cluster: Cluster, transactional_id: str) -> _Facts:
     except BrokerError as error:
         if error.code != ErrorCode.UNSUPPORTED_VERSION:
             raise
-        return Unread(reason="the brokers lack DescribeTransactions")
+        return Unavailable(reason="the brokers lack DescribeTransactions")
 
 
 class _OwnerChanged(Exception):
@@ -564,7 +564,7 @@ class SharedTransaction:
         was read. Raises ProducerFenced if this process must not take the id, to write the batch or `to_take` it anyway.
         """
         facts, glance, verdict = self._looked(batch)
-        if isinstance(verdict, Refuse) and isinstance(facts, Unread) and glance.pending:
+        if isinstance(verdict, Refuse) and isinstance(facts, Unavailable) and glance.pending:
             verdict = verdicts.Write(reason="only after InitProducerId it is known whether a predecessor has committed")
         if to_take or isinstance(verdict, verdicts.Write):
             self._require_untaken(facts, glance, batch)
@@ -601,7 +601,7 @@ class SharedTransaction:
         if isinstance(entry, LedgerEntry) and not batch.destination and batch.run_id in entry.earlier_runs:
             run = entry.run_id or "of another release"
             raise self._taken_over(f": since this run committed, run {run} has committed batch {entry.batch_id}")
-        if self._unsure or isinstance(facts, Unread) or facts is None:
+        if self._unsure or isinstance(facts, Unavailable) or facts is None:
             return
         if isinstance(entry, LedgerEntry) and entry.run_id is not None and entry.run_id == batch.run_id:
             under, version = glance.producer, entry.transaction_version
@@ -896,7 +896,7 @@ class SharedTransaction:
                 ) from error
             case Refuse():
                 raise self._refused(verdict, committed="unknown") from error
-            case verdicts.Skip() if not isinstance(facts, Unread):
+            case verdicts.Skip() if not isinstance(facts, Unavailable):
                 # Applied only just now. A process that does not hold our new epoch would take it for another owner's.
                 raise CommitOutcomeUnknown(
                     f"the commit of batch {batch.batch_id} failed ({error.what}), and was applied later: according to "

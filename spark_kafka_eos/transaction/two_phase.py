@@ -45,7 +45,7 @@ from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger import verdicts
@@ -156,7 +156,7 @@ class TwoPhaseTransaction(SharedTransaction):
 
     def _look(
         self, batch: MicroBatch, *, to_take: bool = False
-    ) -> tuple[verdicts.Verdict, TransactionFacts | Unread | None, ProducerEpoch | None]:
+    ) -> tuple[verdicts.Verdict, TransactionFacts | Unavailable | None, ProducerEpoch | None]:
         failed: KafkaEosError | None = None
         for _ in range(describe.MOST_LOOKS):
             self._held = self._asked()

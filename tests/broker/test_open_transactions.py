@@ -7,7 +7,7 @@ import time
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.kafka.protocol.offsets import marks
 from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from tests.producing import produce, transact
@@ -27,7 +27,7 @@ def test_the_transaction_that_holds_a_partition_is_named(either_kafka, cluster):
     until(lambda: marks(cluster, [free])[free].lag == 0)  # an end is answered before the markers are written
 
     found = marks(cluster, [held, free, empty])
-    assert found[held] == Marks(last_stable_offset=3, high_watermark=7)
+    assert found[held] == LogEnds(last_stable_offset=3, high_watermark=7)
     assert {tp: mark.lag for tp, mark in found.items()} == {held: 4, free: 0, empty: 0}
     now = int(time.time() * 1000)
     [(partition, transaction)] = oldest_open(cluster, [held, free, empty], now_ms=now).items()

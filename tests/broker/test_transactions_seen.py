@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight.rights import Right
@@ -179,7 +179,7 @@ def test_what_hangs_is_what_kafkas_own_finds_hanging(scene):
     ] == [tuple(row.values())[:-1] for row in theirs]
     [hanging] = ours.hanging
     assert (hanging.partition, hanging.producer.producer_id) == (TopicPartition(GHOST, 0), scene.ghost.producer_id)
-    assert (hanging.held_offsets, hanging.marks) == (2, Marks(last_stable_offset=0, high_watermark=2))
+    assert (hanging.held_offsets, hanging.marks) == (2, LogEnds(last_stable_offset=0, high_watermark=2))
 
 
 def test_each_part_says_who_ends_it_and_what_it_holds_back(scene):

@@ -20,7 +20,7 @@ from spark_kafka_eos import Conflict, TableVersion, TransactionalWriter
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.transaction import shared
@@ -255,5 +255,5 @@ def test_a_driver_that_spark_ends_by_sigterm_aborts_the_batch_of_the_sink(option
     assert not read_committed(bootstrap, options["topic"])
 
 
-def _ended(facts: TransactionFacts | Unread | None) -> bool:
+def _ended(facts: TransactionFacts | Unavailable | None) -> bool:
     return isinstance(facts, TransactionFacts) and not facts.is_open

@@ -16,7 +16,7 @@ from spark_kafka_eos.kafka.fetching.fetch_steps import (
     Refused,
 )
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.backoff import Budget
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
@@ -48,7 +48,7 @@ class Cursor:
     topic_doubted: Budget | None = None  # how long not to believe that the topic was created again
 
 
-def retriable_failure(code: int, subject: Subject | str) -> tuple[KafkaEosError, Reaction]:
+def retriable_failure(code: int, subject: ResourceRef | str) -> tuple[KafkaEosError, Reaction]:
     """Raises it if no retry mends it."""
     error, react = failure("Fetch", code, subject), reaction("Fetch", code)
     if react not in RETRIABLE:
@@ -60,7 +60,7 @@ def unusable_follower(cursor: Cursor, outcome: PartitionResult) -> tuple[KafkaEo
     """What to back off for before the leader is asked instead; None for an empty answer."""
     match outcome:
         case Refused(error_code=code):
-            answered = failure("Fetch", code, Subject(partition=cursor.partition)).what
+            answered = failure("Fetch", code, ResourceRef(partition=cursor.partition)).what
         case EpochEndOffset():
             answered = truncated(cursor, outcome).what
         case ReadReplica(node=node):
@@ -77,7 +77,7 @@ def unusable_follower(cursor: Cursor, outcome: PartitionResult) -> tuple[KafkaEo
 
 def no_leader(cursor: Cursor) -> tuple[KafkaEosError, Reaction]:
     return failure(
-        "Metadata", ErrorCode.LEADER_NOT_AVAILABLE, Subject(partition=cursor.partition)
+        "Metadata", ErrorCode.LEADER_NOT_AVAILABLE, ResourceRef(partition=cursor.partition)
     ), Reaction.REFRESH_METADATA
 
 

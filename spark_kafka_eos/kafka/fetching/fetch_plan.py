@@ -81,7 +81,7 @@ from spark_kafka_eos.kafka.fetching.fetch_steps import (
     Wait,
 )
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.backoff import OUTDATED_LEADER_MS, Budget, Clock, Stopwatch, delay_or_raise
 from spark_kafka_eos.kafka.protocol.error_codes import Reaction, failure, reaction
 
@@ -377,7 +377,7 @@ class FetchPlan:
             self._waiting[cursor.partition] = cursor
         else:
             error, react = retriable_failure(
-                code, Subject(partition=cursor.partition, note=f" at offset {cursor.position}")
+                code, ResourceRef(partition=cursor.partition, note=f" at offset {cursor.position}")
             )
             self._again([cursor], error, react)
 

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from spark_kafka_eos.kafka.errors import KafkaEosError
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import Ack
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 
@@ -308,7 +308,7 @@ class SendPlan:
 
     def _failure(self, batch: Batch, answer: PartitionResponse) -> KafkaEosError:
         what = f", a record batch of {batch.records} records and {batch.size} bytes"
-        subject = Subject(
+        subject = ResourceRef(
             partition=batch.partition,
             transactional_id=self._transactional_id,
             note=": ".join([what, *dict.fromkeys(filter(None, answer.details))]),

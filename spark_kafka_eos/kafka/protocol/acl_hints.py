@@ -39,7 +39,7 @@ _INCLUDED = {_TOPIC: "Read or Write", _GROUP: "Read", _TRANSACTIONAL_ID: "Write"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ResourceRef:
     """What a broker's response refers to, for messages: the resources in the request, and a note on them.
 
     `topic` is for requests without a partition; `note` is appended to either.
@@ -61,7 +61,7 @@ class Subject:
         return ", ".join(filter(None, parts))
 
 
-def missing(api: str, code: int, subject: Subject | str) -> str:
+def missing(api: str, code: int, subject: ResourceRef | str) -> str:
     """The ACL to grant after `api` failed with one of the four authorization codes, as a sentence."""
     if code == _CLUSTER and api == "InitProducerId":
         return "Grant Write on any topic to this principal, or IdempotentWrite on the cluster."
@@ -74,11 +74,11 @@ def missing(api: str, code: int, subject: Subject | str) -> str:
     return f"{grant}."
 
 
-def _resource(code: int, subject: Subject | str) -> str:
+def _resource(code: int, subject: ResourceRef | str) -> str:
     """The resource that the code refers to, with its name if the subject has it."""
     kind = {_TOPIC: "topic", _GROUP: "group", _CLUSTER: "cluster", _TRANSACTIONAL_ID: "transactional id"}[code]
     name = ""
-    if isinstance(subject, Subject):
+    if isinstance(subject, ResourceRef):
         topic = subject.partition.topic if subject.partition else subject.topic
         name = {_TOPIC: topic, _GROUP: subject.group, _TRANSACTIONAL_ID: subject.transactional_id}.get(code, "")
     return f"{kind} {name!r}" if name else f"the {kind}"

@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.backoff import Budget, Clock
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.connection import Connection, wait_for_first
@@ -169,10 +169,10 @@ class Cluster:
         before = {name: self._topics[name][1] for name in names if name in self._topics}
         self._topics |= {name: (-math.inf, description) for name, description in before.items()}
 
-        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+        def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
             for topic in response.topics:
                 if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not given_up():
-                    yield Subject(topic=topic.name), topic.error_code
+                    yield ResourceRef(topic=topic.name), topic.error_code
             if error := incomplete("Metadata", names, (topic.name for topic in response.topics)):
                 raise error
 
@@ -415,7 +415,7 @@ class Cluster:
         """`errors`, but raises UnknownTopic if a topic stays unknown for `patience_ms`."""
         patience = self.budget(patience_ms)
 
-        def patient(response: Any) -> Iterable[tuple[Subject | str, int]]:
+        def patient(response: Any) -> Iterable[tuple[ResourceRef | str, int]]:
             for subject, code in errors(response):
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and patience.delay() is None:
                     raise failure(api, code, subject)
@@ -426,7 +426,7 @@ class Cluster:
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """The node id of the coordinator of a consumer group or a transactional.id; waits until there is one."""
         if (kind, key) not in self._coordinators:
-            subject = Subject(group=key) if kind == "group" else Subject(transactional_id=key)
+            subject = ResourceRef(group=key) if kind == "group" else ResourceRef(transactional_id=key)
             request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
             response = self.call_any(request, lambda response: [(subject, response.error_code)])
             self._nodes[response.node_id] = (response.host, response.port)

@@ -1,6 +1,7 @@
 """Describes the cluster: topics and their replicas, settings, a transactional.id, a group's members.
 
-It is for the preflight, so a missing ACL is a result (`Unread`), not an error. Raises BrokerUnreachable, BrokerError.
+It is for the preflight, so a missing ACL is a result (`Unavailable`), not an error. Raises BrokerUnreachable and
+BrokerError.
 
 Requests of the admin API are imported where they are made: a process of Spark makes one or two of them, and each of
 kafka-python's modules makes the classes of many.
@@ -15,7 +16,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.kafka.errors import AuthorizationFailed, BrokerError, BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.cluster import UNKNOWN_TOPIC_PATIENCE_MS, Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import name_of
@@ -26,7 +27,7 @@ from spark_kafka_eos.kafka.protocol.facts import (
     Settings,
     TopicFacts,
     TransactionFacts,
-    Unread,
+    Unavailable,
 )
 from spark_kafka_eos.kafka.protocol.responses import incomplete
 
@@ -52,7 +53,7 @@ def topics(
     *,
     optional: Sequence[str] = (),
     awaited: Iterable[str] = (),
-) -> tuple[int, dict[str, TopicFacts | Unread | None]]:
+) -> tuple[int, dict[str, TopicFacts | Unavailable | None]]:
     """The number of brokers, and each topic with these settings, None if it does not exist.
 
     `optional` are settings that not every broker has. Topics in `awaited` have a few seconds to appear.
@@ -60,13 +61,13 @@ def topics(
     metadata = _metadata(cluster, names, frozenset(awaited))
     described = {topic.name: topic for topic in metadata.topics if not topic.error_code}
     configured = _topic_settings(cluster, sorted(described), settings, optional)
-    facts: dict[str, TopicFacts | Unread | None] = {}
+    facts: dict[str, TopicFacts | Unavailable | None] = {}
     for topic in metadata.topics:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             facts[topic.name] = None
         elif topic.error_code:
             grant = "Describe and DescribeConfigs on Topic"
-            facts[topic.name] = Unread(reason=name_of(topic.error_code), grant=grant)
+            facts[topic.name] = Unavailable(reason=name_of(topic.error_code), grant=grant)
         else:
             facts[topic.name] = TopicFacts(
                 partitions=len(topic.partitions),
@@ -86,21 +87,23 @@ def max_message_bytes(cluster: Cluster, topics: Collection[str]) -> dict[str, in
     """
     name = "max.message.bytes"
 
-    def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
+    def unknown(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         for result in response.results:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                yield Subject(topic=result.resource_name), result.error_code
+                yield ResourceRef(topic=result.resource_name), result.error_code
 
     def look_up(due: Sequence[str]) -> dict[str, int | None]:
         request = _describe_configs(_TOPIC, due, [name])
         response = cluster.call_any(request, unknown, patience_ms=UNKNOWN_TOPIC_PATIENCE_MS)
         settings = _read_settings(response, due, [name], "")
-        return {topic: None if isinstance(values, Unread) else int(values[name]) for topic, values in settings.items()}
+        return {
+            topic: None if isinstance(values, Unavailable) else int(values[name]) for topic, values in settings.items()
+        }
 
     return cluster.kept(name, topics, look_up)
 
 
-def broker_settings(cluster: Cluster, node: int, optional: Sequence[str]) -> Settings | Unread:
+def broker_settings(cluster: Cluster, node: int, optional: Sequence[str]) -> Settings | Unavailable:
     """Those of the named settings that this broker has."""
     request = _describe_configs(_BROKER, [str(node)], optional)
     response = cluster.call_node(node, request, lambda _: ())
@@ -109,7 +112,7 @@ def broker_settings(cluster: Cluster, node: int, optional: Sequence[str]) -> Set
 
 def coordinator_settings(
     cluster: Cluster, transactional_id: str, names: Sequence[str], *, optional: Sequence[str] = ()
-) -> Settings | Unread:
+) -> Settings | Unavailable:
     """The named settings of the broker that coordinates `transactional_id`; not every broker has the `optional`
     ones.
     """
@@ -119,17 +122,17 @@ def coordinator_settings(
         request = _describe_configs(_BROKER, [node], [*names, *optional])
         response = cluster.call_coordinator("transaction", transactional_id, request, lambda _: ())
     except AuthorizationFailed as error:
-        return Unread(reason=error.name, grant="Write on TransactionalId")
+        return Unavailable(reason=error.name, grant="Write on TransactionalId")
     return _read_settings(response, [node], names, "DescribeConfigs on Cluster")[node]
 
 
-def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> TransactionFacts | Unread | None:
+def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> TransactionFacts | Unavailable | None:
     """The state of a transactional.id (KIP-664); None if the coordinator does not know it. `now_ms` since 1970."""
 
-    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+    def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         for state in response.transaction_states:
             if state.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                yield Subject(transactional_id=transactional_id), state.error_code
+                yield ResourceRef(transactional_id=transactional_id), state.error_code
         described = [state.transactional_id for state in response.transaction_states]
         if error := incomplete("DescribeTransactions", [transactional_id], described):
             raise error
@@ -140,14 +143,16 @@ def transaction(cluster: Cluster, transactional_id: str, *, now_ms: int) -> Tran
     try:
         response = cluster.call_coordinator("transaction", transactional_id, request, errors)
     except AuthorizationFailed as error:
-        return Unread(reason=error.name, grant="Write on TransactionalId")
+        return Unavailable(reason=error.name, grant="Write on TransactionalId")
     state = response.transaction_states[0]
     if state.error_code:
         return None
     return transaction_facts(state, cluster.coordinator("transaction", transactional_id), now_ms=now_ms)
 
 
-def settled(cluster: Cluster, ask: Callable[[], TransactionFacts | Unread | None]) -> TransactionFacts | Unread | None:
+def settled(
+    cluster: Cluster, ask: Callable[[], TransactionFacts | Unavailable | None]
+) -> TransactionFacts | Unavailable | None:
     """What `ask` finds of a transactional.id, after the end of a transaction that is already decided: only then the
     ledger shows it. InitProducerId would wait for that, too. Raises BrokerUnreachable if it does not come.
     """
@@ -182,12 +187,12 @@ def transaction_facts(state: Any, coordinator: int, *, now_ms: int) -> Transacti
     )
 
 
-def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
+def group(cluster: Cluster, group_id: str) -> GroupFacts | Unavailable:
     """A group's type, state and members; a group that does not exist is "Dead" and has none."""
 
-    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+    def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         for described in response.groups:
-            yield Subject(group=group_id), described.error_code
+            yield ResourceRef(group=group_id), described.error_code
         if error := incomplete("DescribeGroups", [group_id], [described.group_id for described in response.groups]):
             raise error
 
@@ -197,11 +202,11 @@ def group(cluster: Cluster, group_id: str) -> GroupFacts | Unread:
     try:
         described = cluster.call_coordinator("group", group_id, request, errors).groups[0]
     except AuthorizationFailed as error:
-        return Unread(reason=error.name, grant="Read on Group")
+        return Unavailable(reason=error.name, grant="Read on Group")
     except BrokerError as error:
         if error.code != ErrorCode.UNSUPPORTED_VERSION:
             raise
-        return Unread(reason="the brokers lack DescribeGroups")
+        return Unavailable(reason="the brokers lack DescribeGroups")
     state, kind = described.group_state, "classic"
     if state == "Dead":  # that is what this API says of a group of another type, too
         state, kind = _listed(cluster, group_id)
@@ -221,7 +226,7 @@ def _listed(cluster: Cluster, group_id: str) -> tuple[str, str]:
         "group",
         group_id,
         ListGroupsRequest(states_filter=[], types_filter=[]),
-        lambda response: [(Subject(group=group_id), response.error_code)],
+        lambda response: [(ResourceRef(group=group_id), response.error_code)],
     )
     for listed in response.groups:
         if listed.group_id == group_id:
@@ -236,15 +241,15 @@ def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -
         include_topic_authorized_operations=True,
     )
 
-    def complete(response: Any) -> Iterable[tuple[Subject, int]]:
+    def complete(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         if error := incomplete("Metadata", names, [topic.name for topic in response.topics]):
             raise error
         return ()
 
-    def unknown(response: Any) -> Iterable[tuple[Subject, int]]:
+    def unknown(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         for topic in response.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name in awaited:
-                yield Subject(topic=topic.name), topic.error_code
+                yield ResourceRef(topic=topic.name), topic.error_code
         yield from complete(response)
 
     try:
@@ -255,7 +260,7 @@ def _metadata(cluster: Cluster, names: Sequence[str], awaited: frozenset[str]) -
 
 def _topic_settings(
     cluster: Cluster, topics: Sequence[str], names: Sequence[str], optional: Sequence[str]
-) -> dict[str, Settings | Unread]:
+) -> dict[str, Settings | Unavailable]:
     if not topics:
         return {}
     response = cluster.call_any(_describe_configs(_TOPIC, topics, [*names, *optional]), lambda _: ())
@@ -275,15 +280,15 @@ def _describe_configs(kind: int, resources: Sequence[str], names: Sequence[str])
 
 def _read_settings(
     response: Any, resources: Iterable[str], names: Sequence[str], grant: str
-) -> dict[str, Settings | Unread]:
-    settings: dict[str, Settings | Unread] = {}
+) -> dict[str, Settings | Unavailable]:
+    settings: dict[str, Settings | Unavailable] = {}
     for result in response.results:
         values: Mapping[str, str] = {entry.name: entry.value for entry in result.configs if entry.value is not None}
         hidden = [name for name in names if name not in values]
         if result.error_code:
-            settings[result.resource_name] = Unread(reason=name_of(result.error_code), grant=grant)
+            settings[result.resource_name] = Unavailable(reason=name_of(result.error_code), grant=grant)
         elif hidden:  # some managed services only return some settings
-            settings[result.resource_name] = Unread(reason=f"the broker does not return {', '.join(hidden)}")
+            settings[result.resource_name] = Unavailable(reason=f"the broker does not return {', '.join(hidden)}")
         else:
             settings[result.resource_name] = values
     if error := incomplete("DescribeConfigs", resources, settings):

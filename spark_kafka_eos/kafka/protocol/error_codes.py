@@ -23,7 +23,7 @@ from spark_kafka_eos.kafka.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject, missing
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef, missing
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 
 
@@ -191,7 +191,7 @@ def passes(error: KafkaEosError) -> bool:
     return isinstance(error, (BrokerUnreachable, UnknownTopic))
 
 
-def failure(api: str, code: int, subject: Subject | str) -> KafkaEosError:
+def failure(api: str, code: int, subject: ResourceRef | str) -> KafkaEosError:
     """The exception for `code` after the last retry; `subject` names the topic, partition, group or
     transactional.id.
     """

@@ -21,7 +21,7 @@ TWO_PHASE_COMMIT_NEEDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class Unavailable:
     """A fact that could not be read: the broker's response, and the ACL that would allow it (empty if none would)."""
 
     reason: str
@@ -42,7 +42,7 @@ class TopicFacts:
     replicas: int
     in_sync: int
     operations: frozenset[str] | None
-    settings: Settings | Unread
+    settings: Settings | Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def is_open(state: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class LogEnds:
     """The end of a partition for read_committed and for read_uncommitted."""
 
     last_stable_offset: int

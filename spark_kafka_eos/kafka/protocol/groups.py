@@ -11,7 +11,7 @@ from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import failure
@@ -71,8 +71,8 @@ class GroupCoordinator:
         patience = self._cluster.budget(patience_ms)
         request = OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=require_stable)
 
-        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
-            yield Subject(group=self.group_id), response.error_code
+        def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
+            yield ResourceRef(group=self.group_id), response.error_code
             if not response.error_code:  # some brokers return an error for an unknown group, which has no offsets
                 for subject, code in self._errors(response, "OffsetFetch", asked):
                     if code == ErrorCode.UNSTABLE_OFFSET_COMMIT and patience.spent:
@@ -142,14 +142,14 @@ class GroupCoordinator:
 
     def _errors(
         self, response: Any, api: str, asked: Iterable[TopicPartition] | None, transactional_id: str = ""
-    ) -> Iterable[tuple[Subject, int]]:
+    ) -> Iterable[tuple[ResourceRef, int]]:
         answered = {
             TopicPartition(topic.name, p.partition_index): p.error_code
             for topic in response.topics
             for p in topic.partitions
         }
         for tp, code in answered.items():
-            yield Subject(partition=tp, group=self.group_id, transactional_id=transactional_id), code
+            yield ResourceRef(partition=tp, group=self.group_id, transactional_id=transactional_id), code
         if asked is not None and (error := incomplete(api, asked, answered)):
             raise error
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.error_codes import Reaction
 from spark_kafka_eos.kafka.protocol.responses import incomplete
@@ -46,8 +46,8 @@ def ask_leaders(
             for p in topic.partitions
         ]
 
-    def errors(answered: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[Subject, int]]:
-        yield from ((Subject(partition=tp), answer.error_code) for tp, answer in answered)
+    def errors(answered: list[tuple[TopicPartition, Any]]) -> Iterable[tuple[ResourceRef, int]]:
+        yield from ((ResourceRef(partition=tp), answer.error_code) for tp, answer in answered)
         if error := incomplete(api, partitions, (tp for tp, _ in answered)):
             raise error
 

@@ -9,7 +9,7 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.error_codes import Reaction
 from spark_kafka_eos.kafka.protocol.facts import ProducerState
@@ -38,7 +38,7 @@ def write_marker(cluster: Cluster, hanging: ProducerState, *, commit: bool) -> N
     )
     request = WriteTxnMarkersRequest(markers=[marker])
 
-    def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+    def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         answered = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
             for result in response.markers
@@ -46,7 +46,7 @@ def write_marker(cluster: Cluster, hanging: ProducerState, *, commit: bool) -> N
             for topic in result.topics
             for partition in topic.partitions
         }
-        yield from ((Subject(partition=at), code) for at, code in answered.items())
+        yield from ((ResourceRef(partition=at), code) for at, code in answered.items())
         if error := incomplete("WriteTxnMarkers", [tp], answered):
             raise error
 

@@ -17,7 +17,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.leaders import ask_leaders
 
 if TYPE_CHECKING:
-    from spark_kafka_eos.kafka.protocol.facts import Marks
+    from spark_kafka_eos.kafka.protocol.facts import LogEnds
 
 
 ISOLATION_LEVELS: Mapping[IsolationLevel, int] = {"read_uncommitted": 0, "read_committed": 1}
@@ -37,13 +37,13 @@ def latest(
     return _bounds(cluster, partitions, _LATEST, isolation_level)
 
 
-def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Marks]:
+def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnds]:
     """Last stable offset and high watermark of each partition; requested in this order, so that their lag is real."""
-    from spark_kafka_eos.kafka.protocol.facts import Marks
+    from spark_kafka_eos.kafka.protocol.facts import LogEnds
 
     stable = latest(cluster, partitions)
     high = latest(cluster, partitions, isolation_level="read_uncommitted")
-    return {tp: Marks(last_stable_offset=stable[tp], high_watermark=high[tp]) for tp in high}
+    return {tp: LogEnds(last_stable_offset=stable[tp], high_watermark=high[tp]) for tp in high}
 
 
 def at_times(

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_kafka_eos.kafka.errors import BrokerUnreachable, KafkaEosError
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.backoff import Budget, delay_or_raise
 from spark_kafka_eos.kafka.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 from spark_kafka_eos.kafka.protocol.log_pace import Failing, LogPace
@@ -20,10 +20,10 @@ log = logger(__name__)
 _paces: dict[type[Exception], LogPace] = defaultdict(lambda: LogPace(time.monotonic))
 
 # A response's error codes, each with what it refers to.
-Errors = Callable[[Any], Iterable[tuple[Subject | str, int]]]
+Errors = Callable[[Any], Iterable[tuple[ResourceRef | str, int]]]
 
 
-def worst(api: str, codes: Iterable[tuple[Subject | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
+def worst(api: str, codes: Iterable[tuple[ResourceRef | str, int]]) -> tuple[Reaction, KafkaEosError | None]:
     """The reaction to one response: to its first error that is not retriable, else its first retriable one, else
     NONE.
     """

@@ -18,7 +18,7 @@ from kafka.protocol.producer.transaction import (
 from spark_kafka_eos.kafka.errors import AuthorizationFailed, BrokerError, CommitOutcomeUnknown, KafkaEosError
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import NO_TIMEOUT, TWO_PHASE_COMMIT, TWO_PHASE_COMMIT_NEEDS
@@ -88,7 +88,7 @@ class TransactionCoordinator:
         if self.transaction_version >= 2 or not by_topic:
             return
 
-        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+        def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
             answered = {
                 TopicPartition(topic.name, result.partition_index): result.partition_error_code
                 for topic in response.results_by_topic_v3_and_below
@@ -148,7 +148,7 @@ class TransactionCoordinator:
             committed=commit,
         )
 
-        def errors(response: Any) -> Iterable[tuple[Subject, int]]:
+        def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
             # No partition was added in this epoch, so there is nothing to abort.
             nothing_open = not commit and response.error_code == ErrorCode.INVALID_TXN_STATE
             yield self._who, 0 if nothing_open else response.error_code
@@ -179,10 +179,10 @@ class TransactionCoordinator:
         return self._identity(response)
 
     @property
-    def _who(self) -> Subject:
-        return Subject(transactional_id=self.transactional_id)
+    def _who(self) -> ResourceRef:
+        return ResourceRef(transactional_id=self.transactional_id)
 
-    def _top_level(self, response: Any) -> Iterable[tuple[Subject, int]]:
+    def _top_level(self, response: Any) -> Iterable[tuple[ResourceRef, int]]:
         yield self._who, response.error_code
 
     def _identity(self, response: Any) -> ProducerIdentity:

@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_to_json
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.topics import unknown
 from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.ledger.diagnosis import diagnose
@@ -693,11 +693,11 @@ def _entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str,
     }  # fmt: skip
 
 
-def _owner_json(owner: TransactionFacts | Unread | None) -> dict[str, Any] | None:
+def _owner_json(owner: TransactionFacts | Unavailable | None) -> dict[str, Any] | None:
     match owner:
         case TransactionFacts():
             known = {"producer_id": owner.producer_id, "epoch": owner.epoch, "state": owner.state}
             return {**known, "timeout_ms": owner.timeout_ms, "started_ms": owner.started_ms}
-        case Unread():
+        case Unavailable():
             return {"unknown": owner.reason}
     return None

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
@@ -43,24 +43,24 @@ def diagnosis_view(found: Diagnosis, options: SinkOptions, table: Iterable[tuple
     return Group(*parts, *_verdict(found))
 
 
-def owner_words(owner: TransactionFacts | Unread | None) -> str:
+def owner_words(owner: TransactionFacts | Unavailable | None) -> str:
     """Who owns a transactional id, by what its coordinator says."""
     match owner:
         case TransactionFacts():
             return f"producer {owner.producer_id}, epoch {owner.epoch}: {state_words(owner)}"
-        case Unread(reason=reason, grant=grant):
+        case Unavailable(reason=reason, grant=grant):
             return f"unknown: {reason}" + (f" (needs {grant})" if grant else "")
     return "nobody: the transactional id is new, or has expired on its coordinator, which does no harm"
 
 
-def state_words(owner: TransactionFacts | Unread | None) -> str:
+def state_words(owner: TransactionFacts | Unavailable | None) -> str:
     """Kafka's name of the state, and for how long a transaction has been open."""
     match owner:
         case TransactionFacts(age_ms=int(age_ms), is_open=True):
             return f"{owner.state}, {duration(age_ms)}"
         case TransactionFacts():
             return owner.state
-        case Unread():
+        case Unavailable():
             return "unknown"
     return "expired"
 

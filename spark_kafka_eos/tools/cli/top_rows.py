@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread, open_in
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable, open_in
 from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.tools.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
 from spark_kafka_eos.tools.operators.outputs import outputs
@@ -156,7 +156,7 @@ def _query_row(query: QueryStatus, survey: Survey) -> Row:
     match query.owner:
         case TransactionFacts(state=state):
             transaction = state
-        case Unread(reason=reason):
+        case Unavailable(reason=reason):
             transaction = reason
         case None:
             transaction = "expired"

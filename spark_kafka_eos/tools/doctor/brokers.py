@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import Settings, Unread
+from spark_kafka_eos.kafka.protocol.facts import Settings, Unavailable
 from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight import checks, releases
 from spark_kafka_eos.preflight.abilities import sink_findings
@@ -33,10 +33,10 @@ def _cluster(cluster: Cluster) -> Iterator[Finding]:
     yield from sink_findings(abilities, service_of(cluster), transactions=True)
 
 
-def limit_finding(limits: Settings | Unread) -> Finding:
+def limit_finding(limits: Settings | Unavailable) -> Finding:
     """The limits of a broker that options are compared with."""
     subject = "limits of a broker"
-    if isinstance(limits, Unread):
+    if isinstance(limits, Unavailable):
         return Finding(
             severity=Severity.WARNING,
             subject=subject,

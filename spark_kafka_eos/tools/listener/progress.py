@@ -37,7 +37,7 @@ from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.observe.datagrams import Collector
 from spark_kafka_eos.observe.endpoint import Endpoint
 from spark_kafka_eos.observe.lag import OpenTransaction, Standstill, lasting, standstills, unread
@@ -82,7 +82,7 @@ class Questions:
         """Those that a query with these options reads."""
         return Positions(self._options, self._cluster).partitions()
 
-    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Marks]:
+    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return offsets.marks(self._cluster, partitions)
 
     def oldest_open(
@@ -127,7 +127,7 @@ class ProgressListener(StreamingQueryListener):
         self._kafka = self.questions(self._options)
         self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
         self._standstills: dict[TopicPartition, Standstill] = {}
-        self._marks: tuple[float, Mapping[TopicPartition, Marks]] = (float("-inf"), {})  # until when they count
+        self._marks: tuple[float, Mapping[TopicPartition, LogEnds]] = (float("-inf"), {})  # until when they count
         self._oldest_open: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
         self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
@@ -237,7 +237,7 @@ class ProgressListener(StreamingQueryListener):
         """The id of the cluster that this listener asks, "" if nothing depends on it; None if there is no answer."""
         return self._ask(_CLUSTER, self._kafka.cluster_id) if any(read.cluster for read in reads) else ""
 
-    def _marks_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Marks] | None:
+    def _marks_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds] | None:
         """The partitions' marks, usually at most a second old: small batches end more often than that."""
         began = self._clock()
         until, last = self._marks
@@ -248,7 +248,7 @@ class ProgressListener(StreamingQueryListener):
         self._marks = began + max(_MARKS_SECONDS, _MARKS_FACTOR * took), marks or {}
         return marks
 
-    def _holders(self, marks: Mapping[TopicPartition, Marks]) -> tuple[OpenTransaction, ...]:
+    def _holders(self, marks: Mapping[TopicPartition, LogEnds]) -> tuple[OpenTransaction, ...]:
         """The transactions that have held a last stable offset for longer than `patience`; looked up as often."""
         now = self._clock()
         self._standstills = {tp: since for tp, since in self._standstills.items() if tp not in marks} | standstills(
@@ -264,7 +264,7 @@ class ProgressListener(StreamingQueryListener):
         return tuple(transaction for transaction in self._oldest_open[1] if transaction.partition in stuck)
 
     def _waits_since(
-        self, run_id: str, waiting: Offsets, marks: Mapping[TopicPartition, Marks]
+        self, run_id: str, waiting: Offsets, marks: Mapping[TopicPartition, LogEnds]
     ) -> Mapping[TopicPartition, float]:
         """Since when the oldest unread record of these partitions waits; looked up for the endpoint only."""
         if self._endpoint is None:

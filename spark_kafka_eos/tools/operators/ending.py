@@ -13,7 +13,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.markers import write_marker
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import SinkOptions
@@ -162,7 +162,7 @@ def carry_out(
 
 
 def take_over(
-    cluster: Cluster, transactional_id: str, timeout_ms: int, *, expected: TransactionFacts | Unread | None
+    cluster: Cluster, transactional_id: str, timeout_ms: int, *, expected: TransactionFacts | Unavailable | None
 ) -> None:
     """Send InitProducerId, which fences the `expected` owner, and aborts its transaction.
 
@@ -172,7 +172,7 @@ def take_over(
 
     def require_only_ours(*, sent: bool) -> None:
         now = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
-        if isinstance(expected, Unread) or not isinstance(now, TransactionFacts):
+        if isinstance(expected, Unavailable) or not isinstance(now, TransactionFacts):
             return
         if is_left_by_take(owner_in(expected), now, in_doubt=False):
             return
@@ -194,7 +194,7 @@ def take_over(
 def owner_of(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:
     """What its coordinator says of it; None if it does not know it. Raises ToolFailed if it may not be described."""
     owner = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
-    if isinstance(owner, Unread):
+    if isinstance(owner, Unavailable):
         raise ToolFailed(
             f"cannot describe the transactional id {transactional_id!r}: {owner.reason}", action=f"Grant {owner.grant}."
         )

@@ -21,7 +21,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol import describe, offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
-from spark_kafka_eos.kafka.protocol.facts import Marks, ProducerState, TransactionFacts, Unread, is_open, open_in
+from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts, Unavailable, is_open, open_in
 from spark_kafka_eos.kafka.protocol.producers import producers
 from spark_kafka_eos.kafka.reserved_topics import TRANSACTIONS_TOPIC
 from spark_kafka_eos.observe.lag import OpenTransaction
@@ -124,7 +124,7 @@ class _Listed(NamedTuple):
 
 class _Looked(NamedTuple):
     producers: dict[TopicPartition, tuple[ProducerState, ...]]
-    marks: dict[TopicPartition, Marks]
+    marks: dict[TopicPartition, LogEnds]
     unread: dict[TopicPartition, str]
 
     def and_also(self, other: _Looked) -> _Looked:
@@ -192,7 +192,7 @@ def _sees_every_id(cluster: Cluster) -> bool:
     """Whether this principal may describe any transactional.id: ListTransactions leaves out the others without an
     error."""
     try:
-        return not isinstance(describe.transaction(cluster, _ANYBODY, now_ms=0), Unread)
+        return not isinstance(describe.transaction(cluster, _ANYBODY, now_ms=0), Unavailable)
     except KafkaEosError:
         return False
 

@@ -11,7 +11,7 @@ from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerEpoch
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
@@ -161,17 +161,17 @@ class QueryReader:
     def _with_owners(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
         """Of few ids each coordinator is asked; of many, all brokers are asked for a list, in a few requests."""
         now_ms = int(time.time() * 1e3)
-        owners: Mapping[str, TransactionFacts | Unread | None]
+        owners: Mapping[str, TransactionFacts | Unavailable | None]
         names = {status.transactional_id for status in statuses}
         try:
             if len(names) <= _FEW:
                 owners = {name: describe.transaction(self._cluster, name, now_ms=now_ms) for name in names}
             else:
                 listings = [listing for listing in listed(self._cluster) if listing.transactional_id in names]
-                unlisted: Mapping[str, Unread] = dict.fromkeys(names, Unread(reason=_UNLISTED))
+                unlisted: Mapping[str, Unavailable] = dict.fromkeys(names, Unavailable(reason=_UNLISTED))
                 owners = {**unlisted, **described(self._cluster, listings, now_ms=now_ms)}
         except KafkaEosError as error:
-            owners = dict.fromkeys(names, Unread(reason=error.what))
+            owners = dict.fromkeys(names, Unavailable(reason=error.what))
         return [replace(status, owner=owners[status.transactional_id]) for status in statuses]
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.ledger.entry import UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
@@ -58,7 +58,7 @@ def settle(diagnosis: TableDiagnosis, *, fence_owner: bool) -> Settlement:
             "the ledger cannot be read, so it is unknown whether Kafka has the table's batch",
             "See what is there: kafka-eos query ledger.",
         )
-    if isinstance(owner, Unread):
+    if isinstance(owner, Unavailable):
         return _not(
             f"the brokers do not say whether a transaction is open ({owner.reason})",
             f"Allow {owner.grant}." if owner.grant else "",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks, TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
@@ -34,7 +34,7 @@ class PartitionLag:
 
     committed: int
     earliest: int
-    marks: Marks
+    marks: LogEnds
     oldest_unread_ms: int | None = None
 
     @property
@@ -87,7 +87,7 @@ class QueryStatus:
     commits: tuple[RecordedEntry, ...] = ()
     pending: RecordedEntry | None = None
     sources: tuple[SourceLag | None, ...] = ()
-    owner: TransactionFacts | Unread | None = None
+    owner: TransactionFacts | Unavailable | None = None
 
     @property
     def last(self) -> RecordedEntry | None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks, ProducerState, TransactionFacts, open_in
+from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts, open_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class OpenPart:
     producer: ProducerState
     facts: TransactionFacts | None
     ending: Ending
-    marks: Marks | None
+    marks: LogEnds | None
     holds: bool
 
     @property
@@ -94,7 +94,7 @@ class Survey:
     listings: tuple[TransactionListing, ...] = ()
     transactions: Mapping[str, TransactionFacts] = field(default_factory=dict)
     producers: Mapping[TopicPartition, tuple[ProducerState, ...]] = field(default_factory=dict)
-    marks: Mapping[TopicPartition, Marks] = field(default_factory=dict)
+    marks: Mapping[TopicPartition, LogEnds] = field(default_factory=dict)
     unread: Mapping[TopicPartition, str] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)
     complete: bool = False

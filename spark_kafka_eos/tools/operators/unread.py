@@ -15,7 +15,7 @@ from spark_kafka_eos.kafka.fetching.visibility import visible_batches
 from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.kafka.protocol.topics import unavailable
 from spark_kafka_eos.kafka.wire.decode import decode
 
@@ -28,7 +28,7 @@ class LogRange(NamedTuple):
     """What a partition has: its first offset, its last stable offset and its high watermark."""
 
     earliest: int
-    marks: Marks
+    marks: LogEnds
 
 
 def log_ranges(

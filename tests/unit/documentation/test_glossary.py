@@ -28,7 +28,7 @@ KAFKAS_AND_SPARKS = """
 OF_THE_DESIGN = ("ledger", "transaction", "appending", "kafka/fetching", "kafka/producing", "reading")
 PLAIN = """
     Answer ArrowFiles Arrival Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds
-    LocalFiles Locate Lost Others Planned Receive Repeat Sample SendPlan SessionKind Space State Step Stop Tally Target
+    LocalFiles Locate Lost Others Planned Receive Repeat Sample SendPlan SessionKind SizeEstimates Space State Step Stop Tally Target
     TooLargeToTravel UnsafeFolder Wait
 """
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.observe.lag import Standstill, kafka_offsets, lasting, offsets_behind_latest, standstills
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -28,7 +28,7 @@ def kafka_source(end, latest, start=None):
 
 
 def marks(stable, high):
-    return Marks(last_stable_offset=stable, high_watermark=high)
+    return LogEnds(last_stable_offset=stable, high_watermark=high)
 
 
 def test_the_figures_are_the_built_in_sources():

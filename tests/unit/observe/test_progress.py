@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.observe.progress import QueryFigures, figures, kafka_sources
 from spark_kafka_eos.observe.tallies import RangeTally
@@ -64,9 +64,9 @@ def test_without_the_start_of_a_batch_its_figures_may_be_incomplete(start):
 
 def test_the_line_is_json_and_names_what_holds_the_query():
     marks = {
-        T0: Marks(last_stable_offset=10, high_watermark=10),
-        T1: Marks(last_stable_offset=4, high_watermark=9),
-        OTHER: Marks(last_stable_offset=0, high_watermark=5),
+        T0: LogEnds(last_stable_offset=10, high_watermark=10),
+        T1: LogEnds(last_stable_offset=4, high_watermark=9),
+        OTHER: LogEnds(last_stable_offset=0, high_watermark=5),
     }
     shown = figures(READ, marks, [HELD], [tally(T0, 0, 10), tally(T1, 0, 4, aborted=3)])
     assert shown.lso_lag == {T0: 0, T1: 5}

@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unavailable
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
@@ -143,7 +143,9 @@ def test_offsets_that_expire_over_a_weekend_are_a_warning():
 
 
 def test_broker_settings_that_may_not_be_read_are_one_warning_that_names_the_acl():
-    facts = replace(HEALTHY, settings=Unread(reason="CLUSTER_AUTHORIZATION_FAILED", grant="DescribeConfigs on Cluster"))
+    facts = replace(
+        HEALTHY, settings=Unavailable(reason="CLUSTER_AUTHORIZATION_FAILED", grant="DescribeConfigs on Cluster")
+    )
     severity, _, found = only(facts)
     assert severity is Severity.WARNING
     assert "could not be checked: CLUSTER_AUTHORIZATION_FAILED" in found.found
@@ -178,7 +180,7 @@ def test_a_transactional_id_without_an_open_transaction_is_free_to_take(state):
 
 def test_a_transactional_id_that_may_not_be_used_is_an_error():
     severity, subject, found = only(
-        replace(HEALTHY, transaction=Unread(reason="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", grant=""))
+        replace(HEALTHY, transaction=Unavailable(reason="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", grant=""))
     )
     assert (severity, subject) == (Severity.ERROR, "transactional id copy")
     assert found.action == "Grant this principal Write on it"
@@ -215,7 +217,7 @@ def test_a_group_that_is_empty_or_does_not_exist_is_ours(state):
 @pytest.mark.parametrize(
     "facts",
     [
-        Unread(reason="GROUP_AUTHORIZATION_FAILED", grant="Read on Group"),
+        Unavailable(reason="GROUP_AUTHORIZATION_FAILED", grant="Read on Group"),
         GroupFacts(state="Empty", members=(), operations=frozenset({"Describe"})),
     ],
 )
@@ -289,7 +291,7 @@ def test_a_group_that_another_sinks_transactions_commit_to_is_an_error_unless_th
 
 
 def test_a_topic_that_may_not_be_described_is_an_error_that_names_what_the_query_needs():
-    facts = replace(HEALTHY, topics={**HEALTHY.topics, "orders": Unread(reason="TOPIC_AUTHORIZATION_FAILED")})
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, "orders": Unavailable(reason="TOPIC_AUTHORIZATION_FAILED")})
     severity, _, found = only(facts)
     assert (severity, found.found) == (Severity.ERROR, "TOPIC_AUTHORIZATION_FAILED")
     assert found.action == "Grant this principal Write on it"
@@ -366,7 +368,7 @@ class TestDurability:
         )
 
     def test_settings_that_may_not_be_read_are_a_warning_that_names_the_acl(self, name):
-        unread = Unread(reason="TOPIC_AUTHORIZATION_FAILED", grant="DescribeConfigs on Topic")
+        unread = Unavailable(reason="TOPIC_AUTHORIZATION_FAILED", grant="DescribeConfigs on Topic")
         severity, subject, found = only(with_topic(name, settings=unread))
         assert (severity, subject) == (Severity.WARNING, f"topic {name}")
         assert "min.insync.replicas" in found.found and "could not be checked" in found.found
@@ -374,13 +376,13 @@ class TestDurability:
 
 
 def test_settings_that_the_broker_hides_have_no_acl_to_ask_for():
-    found = only(with_topic(settings=Unread(reason="the broker does not return min.insync.replicas")))[2]
+    found = only(with_topic(settings=Unavailable(reason="the broker does not return min.insync.replicas")))[2]
     assert found.action == ""
     assert str(found).endswith("could not be checked: the broker does not return min.insync.replicas")
 
 
 def test_an_internal_topic_that_may_not_be_described_is_a_warning():
-    unread = Unread(reason="TOPIC_AUTHORIZATION_FAILED", grant="Describe and DescribeConfigs on Topic")
+    unread = Unavailable(reason="TOPIC_AUTHORIZATION_FAILED", grant="Describe and DescribeConfigs on Topic")
     names = ("__consumer_offsets", "__transaction_state")
     facts = replace(HEALTHY, topics={**HEALTHY.topics, **dict.fromkeys(names, unread)})
     assert only(facts)[:2] == (Severity.WARNING, "topics __consumer_offsets, __transaction_state")
@@ -436,7 +438,7 @@ def test_the_topics_that_a_query_reads_must_exist_and_be_readable():
             "c": read(operations=frozenset({"Describe"})),
             "d": None,
             "e": None,
-            "f": Unread(reason="TOPIC_AUTHORIZATION_FAILED (29)"),
+            "f": Unavailable(reason="TOPIC_AUTHORIZATION_FAILED (29)"),
         }
     )
     assert [(each.severity, each.subject, each.found, each.action) for each in found] == [
@@ -497,7 +499,7 @@ def test_transactional_ids_that_expire_within_an_hour_are_a_warning():
 
 
 def test_a_group_that_brokers_cannot_describe_stops_nothing():
-    severity, subject, found = only(with_group(Unread(reason="the brokers lack DescribeGroups")))
+    severity, subject, found = only(with_group(Unavailable(reason="the brokers lack DescribeGroups")))
     assert (severity, subject) == (Severity.WARNING, "group copy")
     assert "lack DescribeGroups" in found.found
 

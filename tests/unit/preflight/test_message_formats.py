@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_eos.kafka.protocol.facts import TopicFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TopicFacts, Unavailable
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.checks import Facts
 from spark_kafka_eos.preflight.findings import Finding, Severity
@@ -26,7 +26,7 @@ def found(brokers, *, options=None, **formats) -> list[Finding]:
             replicas=1,
             in_sync=1,
             operations=None,
-            settings={"message.format.version": version} if version else Unread(reason="forbidden"),
+            settings={"message.format.version": version} if version else Unavailable(reason="forbidden"),
         )
         for role, name in roles.items()
     }
@@ -58,7 +58,7 @@ def test_brokers_without_these_settings_have_one_format():
     assert found({}) == []
 
 
-@pytest.mark.parametrize("brokers", [{}, Unread(reason="forbidden")], ids=["hidden", "forbidden"])
+@pytest.mark.parametrize("brokers", [{}, Unavailable(reason="forbidden")], ids=["hidden", "forbidden"])
 def test_an_old_format_is_a_warning_if_the_brokers_do_not_tell_their_protocol(brokers):
     (finding,) = found(brokers, out="0.10.0")
     assert finding.severity is WARNING

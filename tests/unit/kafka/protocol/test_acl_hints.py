@@ -4,10 +4,10 @@ import pytest
 
 from spark_kafka_eos.errors import AuthorizationFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.acl_hints import Subject, missing
+from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef, missing
 from spark_kafka_eos.kafka.protocol.error_codes import failure
 
-EVERYTHING = Subject(partition=TopicPartition("orders", 3), group="g", transactional_id="t")
+EVERYTHING = ResourceRef(partition=TopicPartition("orders", 3), group="g", transactional_id="t")
 ROWS = [
     ("Metadata", 29, "Describe on topic 'orders' to this principal; Read or Write includes it."),
     ("ListOffsets", 29, "Describe on topic 'orders' to this principal; Read or Write includes it."),
@@ -48,11 +48,11 @@ def test_each_refusal_names_the_operation_and_the_resource(api, code, grant):
 
 
 def test_a_topic_is_named_without_a_partition_too():
-    assert "Describe on topic 'orders'" in missing("Metadata", 29, Subject(topic="orders"))
+    assert "Describe on topic 'orders'" in missing("Metadata", 29, ResourceRef(topic="orders"))
 
 
 @pytest.mark.parametrize(("code", "kind"), [(29, "topic"), (30, "group"), (53, "transactional id")])
-@pytest.mark.parametrize("subject", ["some text", Subject()])
+@pytest.mark.parametrize("subject", ["some text", ResourceRef()])
 def test_an_unnamed_resource_is_at_least_of_a_kind(code, kind, subject):
     assert f"Describe on the {kind} to" in missing("AnyApi", code, subject)
 
@@ -61,10 +61,10 @@ def test_an_unnamed_resource_is_at_least_of_a_kind(code, kind, subject):
     ("subject", "shown"),
     [
         (EVERYTHING, "orders-3, group 'g', transactional id 't'"),
-        (Subject(topic="orders"), "topic 'orders'"),
-        (Subject(partition=TopicPartition("orders", 0), note=" at offset 5"), "orders-0 at offset 5"),
+        (ResourceRef(topic="orders"), "topic 'orders'"),
+        (ResourceRef(partition=TopicPartition("orders", 0), note=" at offset 5"), "orders-0 at offset 5"),
         (
-            Subject(partition=TopicPartition("orders", 0), transactional_id="t", note=", 5 bytes: too many"),
+            ResourceRef(partition=TopicPartition("orders", 0), transactional_id="t", note=", 5 bytes: too many"),
             "orders-0, 5 bytes: too many, transactional id 't'",
         ),
     ],

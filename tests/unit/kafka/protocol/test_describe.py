@@ -13,7 +13,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.kafka.protocol import describe
-from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unavailable
 
 SETTINGS = ["min.insync.replicas"]
 
@@ -105,17 +105,19 @@ def test_a_topic_that_never_appears_does_not_exist(broker):
 def test_a_topic_that_may_not_be_described_is_unread(broker):
     broker.script["Metadata"].append(metadata(described_topic("secret", code=29)))
     _, found = describe.topics(broker.cluster(), ["secret"], SETTINGS)
-    assert found["secret"] == Unread(reason="TOPIC_AUTHORIZATION_FAILED", grant="Describe and DescribeConfigs on Topic")
+    assert found["secret"] == Unavailable(
+        reason="TOPIC_AUTHORIZATION_FAILED", grant="Describe and DescribeConfigs on Topic"
+    )
 
 
 @pytest.mark.parametrize(
     ("answer", "unread"),
     [
-        (configured("orders", 29), Unread(reason="TOPIC_AUTHORIZATION_FAILED", grant="DescribeConfigs on Topic")),
-        (configured("orders"), Unread(reason="the broker does not return min.insync.replicas")),
+        (configured("orders", 29), Unavailable(reason="TOPIC_AUTHORIZATION_FAILED", grant="DescribeConfigs on Topic")),
+        (configured("orders"), Unavailable(reason="the broker does not return min.insync.replicas")),
         (
             configured("orders", min_insync_replicas=None),
-            Unread(reason="the broker does not return min.insync.replicas"),
+            Unavailable(reason="the broker does not return min.insync.replicas"),
         ),
     ],
 )
@@ -158,7 +160,7 @@ def test_the_coordinator_is_asked_for_its_own_settings(broker):
 
 def test_settings_of_a_coordinator_that_may_not_be_found_are_unread(broker, answers):
     broker.script["FindCoordinator"].append(answers.FindCoordinator(error_code=53))
-    assert describe.coordinator_settings(broker.cluster(), "copy", SETTINGS) == Unread(
+    assert describe.coordinator_settings(broker.cluster(), "copy", SETTINGS) == Unavailable(
         reason="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", grant="Write on TransactionalId"
     )
 
@@ -206,7 +208,7 @@ def test_a_coordinator_that_is_still_loading_is_waited_for(broker):
 
 def test_a_transactional_id_that_may_not_be_described_is_unread(broker):
     broker.script["DescribeTransactions"].append(state_of(53))
-    assert isinstance(describe.transaction(broker.cluster(), "copy", now_ms=0), Unread)
+    assert isinstance(describe.transaction(broker.cluster(), "copy", now_ms=0), Unavailable)
 
 
 def test_an_error_that_no_acl_mends_is_raised(broker):
@@ -248,4 +250,6 @@ def test_a_group_that_seems_dead_may_be_one_of_another_type(broker, listed, stat
 
 def test_a_group_that_may_not_be_described_is_unread(broker):
     broker.script["DescribeGroups"].append(group_of(30))
-    assert describe.group(broker.cluster(), "g") == Unread(reason="GROUP_AUTHORIZATION_FAILED", grant="Read on Group")
+    assert describe.group(broker.cluster(), "g") == Unavailable(
+        reason="GROUP_AUTHORIZATION_FAILED", grant="Read on Group"
+    )

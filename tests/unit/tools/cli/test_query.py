@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks, TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, Written
 from spark_kafka_eos.ledger.verdicts import decide
@@ -49,7 +49,7 @@ def query(entry, owner):
 
 @pytest.mark.parametrize(
     ("owner", "said"),
-    [(OPEN, "Ongoing, 61 s"), (None, "expired"), (Unread(reason="DENIED"), "unknown")],
+    [(OPEN, "Ongoing, 61 s"), (None, "expired"), (Unavailable(reason="DENIED"), "unknown")],
     ids=["open", "expired", "denied"],
 )
 def test_the_list_fits_80_columns_and_cuts_no_name(owner, said):
@@ -90,7 +90,7 @@ def test_records_bytes_and_time_of_a_batch_are_unknown_where_its_entry_lacks_the
 
 
 def test_offsets_that_were_deleted_before_the_query_read_them_are_shown_in_red():
-    lag = PartitionLag(committed=10, earliest=25, marks=Marks(last_stable_offset=30, high_watermark=30))
+    lag = PartitionLag(committed=10, earliest=25, marks=LogEnds(last_stable_offset=30, high_watermark=30))
     source = SourceLag(cluster="c", offsets={O0: 10}, partitions={O0: lag})
     entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8)
     late = replace(query(entry, OPEN), sources=(source,))

@@ -18,7 +18,7 @@ from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, Confi
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol import retry
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.kafka.protocol.log_pace import LogPace
 from spark_kafka_eos.observe import query_metrics, trace_file
 from spark_kafka_eos.observe.lag import OpenTransaction
@@ -28,7 +28,7 @@ from spark_kafka_eos.tools.listener.progress import Questions
 QUERY, RUN = uuid.UUID(int=1), uuid.UUID(int=2)
 T0 = TopicPartition("t", 0)
 HELD = OpenTransaction(partition=T0, start_offset=4, producer_id=9, epoch=0, transactional_id="stuck")
-STABLE, STUCK = Marks(last_stable_offset=9, high_watermark=9), Marks(last_stable_offset=4, high_watermark=9)
+STABLE, STUCK = LogEnds(last_stable_offset=9, high_watermark=9), LogEnds(last_stable_offset=4, high_watermark=9)
 
 
 class Kafka(Questions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks, ProducerState, TransactionFacts
+from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.tools.operators import cluster_metrics as m
 from spark_kafka_eos.tools.operators.cluster_metrics import (
@@ -24,7 +24,7 @@ NOW = 1_000_000
 
 
 def lag(committed, stable, *, earliest=0, oldest=None):
-    marks = Marks(last_stable_offset=stable, high_watermark=stable)
+    marks = LogEnds(last_stable_offset=stable, high_watermark=stable)
     return PartitionLag(committed=committed, earliest=earliest, marks=marks, oldest_unread_ms=oldest)
 
 
@@ -86,7 +86,10 @@ def test_partitions_have_kip_98s_counts_and_what_hangs_in_them():
         ),
         transactions={"a": facts("a", NOW - 8_000, (T0,))},
         producers={T0: (producer(T0, 1, 5), producer(T0, 2), producer(T0, 9, 6)), U0: ()},
-        marks={T0: Marks(last_stable_offset=5, high_watermark=12), T1: Marks(last_stable_offset=3, high_watermark=3)},
+        marks={
+            T0: LogEnds(last_stable_offset=5, high_watermark=12),
+            T1: LogEnds(last_stable_offset=3, high_watermark=3),
+        },
         complete=True,
     )
     series = cluster_series([], survey)
@@ -107,7 +110,9 @@ def test_a_cluster_that_cannot_be_read_is_down_and_nothing_else():
 
 def test_a_large_cluster_has_a_bounded_number_of_series():
     queries = [query(f"q{number}", at_ms=number) for number in range(MOST_IDS + 1)]
-    marks = {TopicPartition("t", number): Marks(last_stable_offset=0, high_watermark=number) for number in range(1_002)}
+    marks = {
+        TopicPartition("t", number): LogEnds(last_stable_offset=0, high_watermark=number) for number in range(1_002)
+    }
     series = cluster_series(queries, Survey(taken_ms=NOW, marks=marks))
     assert len(series.values(m.LEDGER_BATCH)) == MOST_IDS
     assert ("q0",) not in series.values(m.LEDGER_BATCH), "the one that committed longest ago"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks, ProducerState
+from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState
 from spark_kafka_eos.tools.cli.outputs import output_lines, outputs_json
 from spark_kafka_eos.tools.operators.outputs import outputs
 from spark_kafka_eos.tools.operators.survey import Survey
@@ -22,8 +22,8 @@ SURVEY = Survey(
     taken_ms=NOW,
     producers={HELD: (left_open(70, 5), left_open(40, 804)), FREE: ()},
     marks={
-        HELD: Marks(last_stable_offset=40, high_watermark=97),
-        FREE: Marks(last_stable_offset=9, high_watermark=9),
+        HELD: LogEnds(last_stable_offset=40, high_watermark=97),
+        FREE: LogEnds(last_stable_offset=9, high_watermark=9),
     },
     unread={DARK: "copies-2 has no leader"},
     complete=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unread
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
@@ -83,4 +83,4 @@ def test_an_open_batch_that_the_table_lacks_needs_the_word_of_the_operator():
 def test_what_cannot_be_read_is_not_settled(fence_owner):
     unreadable = UnreadableEntry(description="?", digest="d")
     assert settled(SAME, OPEN, unreadable, fence_owner=fence_owner)[:2] == (None, False)
-    assert settled(SAME, Unread(reason="DENIED", grant="Write"), fence_owner=fence_owner)[:2] == (None, False)
+    assert settled(SAME, Unavailable(reason="DENIED", grant="Write"), fence_owner=fence_owner)[:2] == (None, False)

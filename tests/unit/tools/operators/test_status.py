@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks
+from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.tools.operators.status import (
@@ -26,7 +26,7 @@ ENTRY = LedgerEntry(query_id="q", batch_id=4, digest="d", serial=5)
 
 
 def lag(committed: int, stable: int, high: int, *, earliest: int = 0, oldest: int | None = None) -> PartitionLag:
-    marks = Marks(last_stable_offset=stable, high_watermark=high)
+    marks = LogEnds(last_stable_offset=stable, high_watermark=high)
     return PartitionLag(committed=committed, earliest=earliest, marks=marks, oldest_unread_ms=oldest)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.facts import Marks, ProducerState, TransactionFacts
+from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts
 from spark_kafka_eos.tools.operators.survey import (
     Ending,
     ProducerCounts,
@@ -63,7 +63,7 @@ def test_only_the_oldest_open_transaction_holds_the_last_stable_offset():
         listings=(TransactionListing(transactional_id="copy", producer_id=9, state="Ongoing", coordinator=1),),
         transactions={"copy": facts()},
         producers={T0: (producer(30, producer_id=9), producer(None, producer_id=8), producer(20, producer_id=7))},
-        marks={T0: Marks(last_stable_offset=20, high_watermark=50)},
+        marks={T0: LogEnds(last_stable_offset=20, high_watermark=50)},
         complete=True,
     )
     older, younger = survey.open_parts

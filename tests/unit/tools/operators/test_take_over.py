@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.protocol import describe
-from spark_kafka_eos.kafka.protocol.facts import Unread
+from spark_kafka_eos.kafka.protocol.facts import Unavailable
 from spark_kafka_eos.tools.operators.ending import take_over
 from tests.both import OPTIONS, PATIENCE, Kafka
 
@@ -80,5 +80,5 @@ def test_a_request_without_an_answer_is_sent_again_if_nobody_else_came(kafka, ap
 
 
 def test_where_the_owner_could_not_be_read_there_is_nothing_to_compare(kafka):
-    take_over(kafka.cluster(PATIENT), ID, 60_000, expected=Unread(reason="not allowed"))
+    take_over(kafka.cluster(PATIENT), ID, 60_000, expected=Unavailable(reason="not allowed"))
     assert shown(kafka).state == "Empty"
