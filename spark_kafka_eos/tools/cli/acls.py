@@ -31,8 +31,8 @@ def show(
     required = rights.of_sink(options) if elsewhere else [*of_source, *rights.of_sink(options)]
     optional = rights.optional(options)
     if as_json:
-        shown = {"required": required, "optional": optional} | ({"source": of_source} if elsewhere else {})
-        print(json.dumps({part: [right._asdict() for right in rights] for part, rights in shown.items()}, indent=1))
+        groups = {"required": required, "optional": optional} | ({"source": of_source} if elsewhere else {})
+        print(json.dumps({part: [right._asdict() for right in rights] for part, rights in groups.items()}, indent=1))
         return
     user = principal or _user(options.client)
     title = "Optional: to create the ledger topic, to see what hangs in the output, and to check more before the start"

@@ -31,13 +31,13 @@ def broker(
     ] = None,
 ) -> None:
     """Run a Kafka broker (KRaft, loopback only) for tests and demos until Ctrl-C."""
-    wanted = [parse_topic(text) for text in topic or []]
+    topics = [parse_topic(text) for text in topic or []]
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     signal.signal(signal.SIGTERM, _interrupt)  # so that `kill` also shuts down cleanly, which matters for --directory
     try:
         with EmbeddedKafka(kafka_version, brokers=brokers, port=port or None, directory=directory) as kafka:
             existing = kafka.topics()
-            for name, partitions in wanted:
+            for name, partitions in topics:
                 if name not in existing:
                     kafka.create_topic(name, partitions)
             notes.print(f"Kafka {kafka_version} runs; data and logs are in {kafka.directory}. Use it with")

@@ -68,20 +68,20 @@ def show(
 
     from: the record that was put aside. put aside: the time in UTC. size: of its key and value.
     """
-    found = 0
+    total = 0
 
     def counted() -> Iterator[StoredLetter]:
-        nonlocal found
-        for each in _letters(topic, bootstrap_servers, properties, cause, since):
-            found += 1
-            yield each
+        nonlocal total
+        for letter in _letters(topic, bootstrap_servers, properties, cause, since):
+            total += 1
+            yield letter
 
-    newest = heapq.nlargest(limit, counted(), key=lambda each: (each.timestamp, each.partition, each.offset))
-    shown = newest[::-1]
+    selected = heapq.nlargest(limit, counted(), key=lambda letter: (letter.timestamp, letter.partition, letter.offset))
+    newest = selected[::-1]
     if as_json:
-        print(json.dumps([to_json(each, values=values) for each in shown], indent=1))
+        print(json.dumps([to_json(letter, values=values) for letter in newest], indent=1))
     else:
-        Console(highlight=False).print(listing(shown, found, values=values))
+        Console(highlight=False).print(listing(newest, total, values=values))
 
 
 @dead_letters.command()
@@ -144,18 +144,18 @@ def replay_(
               3: it could not be done, or not completely; run it again to continue
     """
     brokers = {"kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers)}
-    given = QueryOptions(brokers, properties=properties, named=parse_options(option or []))
+    query_options = QueryOptions(brokers, properties=properties, named=parse_options(option or []))
     own = transactional_id or f"{topic}.replay"
-    with given.named_as_given():
-        client = sink_options({**given.values, "kafka.transactional.id": own}).client
+    with query_options.named_as_given():
+        client = sink_options({**query_options.values, "kafka.transactional.id": own}).client
     with Cluster(client) as cluster:
         with Bars() as bars:
             ranges = ranges_of(cluster, topic)
-            reading = _bar(bars, "reading", sum(wanted.size for wanted in ranges))
+            reading = _bar(bars, "reading", sum(offset_range.size for offset_range in ranges))
             planned = plan(
                 cluster,
                 topic,
-                given.values,
+                query_options.values,
                 own,
                 causes=cause or (),
                 to=to,
@@ -195,14 +195,14 @@ def _letters(
     """The dead letters that the options select, with a bar for what is read."""
     start = None if since is None else int(since.replace(tzinfo=UTC).timestamp() * 1000)
     with Cluster(client_of("--bootstrap-servers", bootstrap_servers, properties)) as cluster, Bars() as bars:
-        for each in read_with_bar(cluster, ranges_of(cluster, topic, start), bars):
-            if (not causes or each.letter.cause in causes) and (start is None or each.timestamp >= start):
-                yield each
+        for stored in read_with_bar(cluster, ranges_of(cluster, topic, start), bars):
+            if (not causes or stored.letter.cause in causes) and (start is None or stored.timestamp >= start):
+                yield stored
 
 
 def read_with_bar(cluster: Cluster, ranges: Sequence[OffsetRange], bars: Bars) -> Iterator[StoredLetter]:
     """The dead letters in `ranges`."""
-    yield from letters(cluster, ranges, _bar(bars, "reading", sum(wanted.size for wanted in ranges)))
+    yield from letters(cluster, ranges, _bar(bars, "reading", sum(offset_range.size for offset_range in ranges)))
 
 
 def _bar(bars: Bars, what: str, total: int) -> ReadProgress:
@@ -232,13 +232,13 @@ class Counted:
     last: int
 
 
-def tally(found: Iterator[StoredLetter]) -> list[Counted]:
+def tally(stored_letters: Iterator[StoredLetter]) -> list[Counted]:
     """One row for each cause, topic and query, the most frequent first."""
     groups: dict[tuple[str, str | None, str | None], list[int]] = {}
-    for each in found:
-        letter, time = each.letter, each.timestamp
+    for stored in stored_letters:
+        letter, time = stored.letter, stored.timestamp
         row = groups.setdefault((letter.cause, letter.topic, letter.query_id), [0, 0, time, time])
-        row[:] = row[0] + 1, row[1] + each.size, min(row[2], time), max(row[3], time)
+        row[:] = row[0] + 1, row[1] + stored.size, min(row[2], time), max(row[3], time)
     rows = [
         Counted(cause=cause, topic=topic, query_id=query, records=row[0], bytes=row[1], first=row[2], last=row[3])
         for (cause, topic, query), row in groups.items()
@@ -249,21 +249,21 @@ def tally(found: Iterator[StoredLetter]) -> list[Counted]:
 # -- showing
 
 
-def listing(shown: Sequence[StoredLetter], found: int, *, values: bool) -> RenderableType:
+def listing(newest: Sequence[StoredLetter], total: int, *, values: bool) -> RenderableType:
     """One row per dead letter; with `values`, its key and value below."""
     table = Table(*(Column(name, overflow="fold") for name in ("cause", "from", "put aside", "size", "message")))
-    for each in shown:
-        letter = each.letter
+    for stored in newest:
+        letter = stored.letter
         where = "unknown" if letter.topic is None else f"{letter.topic}-{letter.partition}@{letter.offset}"
-        said = letter.message or ""
+        message = letter.message or ""
         if letter.output_topic is not None:
-            said = f"{said} (to {letter.output_topic})".lstrip()
+            message = f"{message} (to {letter.output_topic})".lstrip()
         if values:
-            said += f"\nkey: {_text(each.key)}\nvalue: {_text(each.value)}"
-        cells = letter.cause, where, moment(each.timestamp), size(each.size), said
+            message += f"\nkey: {_text(stored.key)}\nvalue: {_text(stored.value)}"
+        cells = letter.cause, where, moment(stored.timestamp), size(stored.size), message
         table.add_row(*map(Text, cells), end_section=values)
-    total = f"Dead letters: {found:,}" + (f", shown: the newest {len(shown):,}." if found > len(shown) else ".")
-    return Group(table, Text(total))
+    summary = f"Dead letters: {total:,}" + (f", shown: the newest {len(newest):,}." if total > len(newest) else ".")
+    return Group(table, Text(summary))
 
 
 def counts(rows: Sequence[Counted]) -> RenderableType:
@@ -301,10 +301,10 @@ def _stream(stream: Stream) -> tuple[str, str]:
 
 def said(planned: ReplayPlan, *, dry_run: bool) -> str:
     """How a replay ended, in a sentence or two."""
-    left = sum(planned.skipped.values()) - planned.unsigned
+    skipped = sum(planned.skipped.values()) - planned.unsigned
     text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
-    if left:
-        text += f" Left, because they came back each time: {left:,}. A larger --max-replays sends them again."
+    if skipped:
+        text += f" Left, because they came back each time: {skipped:,}. A larger --max-replays sends them again."
     if planned.unsigned:
         text += (
             f" Left, because they are not signed with ledgerKey: {planned.unsigned:,}. Look at them; "
@@ -323,12 +323,16 @@ def plan_json(planned: ReplayPlan, *, sent: bool) -> dict[str, Any]:
     }
 
 
-def to_json(each: StoredLetter, *, values: bool) -> dict[str, Any]:
+def to_json(stored: StoredLetter, *, values: bool) -> dict[str, Any]:
     """A dead letter as plain values; with `values` also its key and value, in Base64."""
-    fields: dict[str, Any] = {"partition": each.partition.partition, "offset": each.offset, "timestamp": each.timestamp}
-    fields |= {"size": each.size, "error": asdict(each.letter)}
+    fields: dict[str, Any] = {
+        "partition": stored.partition.partition,
+        "offset": stored.offset,
+        "timestamp": stored.timestamp,
+    }
+    fields |= {"size": stored.size, "error": asdict(stored.letter)}
     if values:
-        content = {"key": each.key, "value": each.value}
+        content = {"key": stored.key, "value": stored.value}
         fields |= {k: None if v is None else base64.b64encode(v).decode() for k, v in content.items()}
     return fields
 
@@ -341,5 +345,5 @@ def _text(content: bytes | None) -> str:
         text = content.decode()
     except UnicodeDecodeError:
         text = ""
-    shown = text if text and text.isprintable() else f"0x{content.hex()}" if content else "empty"
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+    readable = text if text and text.isprintable() else f"0x{content.hex()}" if content else "empty"
+    return readable if len(readable) <= _LONGEST else f"{readable[:_LONGEST]}…"

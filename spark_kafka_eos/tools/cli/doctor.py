@@ -60,7 +60,7 @@ def doctor(
     """
     if fix and undo:
         raise typer.BadParameter("cannot be used together with --fix", param_hint="--undo")
-    given = parse_options(conf or [], "--conf", "spark.executor.cores=2")
+    overrides = parse_options(conf or [], "--conf", "spark.executor.cores=2")
     environment = dict(os.environ)
     spark = gather.spark_of(environment)
     if undo:
@@ -68,7 +68,7 @@ def doctor(
         archive.pack(packed)
         Console(stderr=True, highlight=False).print(f"{packed} is the ZIP again.")
         return
-    settings = {**gather.settings_of(spark, environment), **given}
+    settings = {**gather.settings_of(spark, environment), **overrides}
     if fix:
         _unpack(_archive(spark), pythons.commands(environment, settings)[pythons.Use.FUNCTIONS], yes=yes)
     master = master or settings.get("spark.master") or "local[*]"
@@ -122,8 +122,8 @@ def _of_machine(
     ]
     heard = {who: answer for who, answer in answers.items() if isinstance(answer, Interpreter)}
     if master is not None:
-        there, found = _of_executors(master, settings)
-        findings += found
+        there, of_executors = _of_executors(master, settings)
+        findings += of_executors
         heard |= there
     return [
         *findings,
@@ -151,8 +151,8 @@ def _of_executors(master: str, settings: Mapping[str, str]) -> tuple[Mapping[str
 
     answers = executors.ask(master, settings)
     cure = "Install spark-kafka-eos for that Python there, or ship an environment with --archives"
-    found = [pythons.findings(who, python, cure=cure) for who, python in answers.pythons.items()]
-    return answers.pythons, [*executors.findings(answers), *chain.from_iterable(found)]
+    findings = [pythons.findings(who, python, cure=cure) for who, python in answers.pythons.items()]
+    return answers.pythons, [*executors.findings(answers), *chain.from_iterable(findings)]
 
 
 def _of_brokers(
@@ -162,7 +162,7 @@ def _of_brokers(
 
     if transactional_id is None and topic is None:
         return brokers.findings(client_of("--bootstrap-servers", bootstrap_servers, properties), None)
-    given = QueryOptions(
+    query_options = QueryOptions(
         {
             "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
             "kafka.transactional.id": ("--transactional-id", transactional_id),
@@ -170,14 +170,14 @@ def _of_brokers(
         },
         properties=properties,
     )
-    query = given.sink()
+    query = query_options.sink()
     return brokers.findings(query.client, query)
 
 
 def _launcher() -> str | None:
     """kafka-eos-python of this command's environment, None if it is not installed there."""
-    found = beside(sys.executable)
-    return None if found == sys.executable else found
+    launcher = beside(sys.executable)
+    return None if launcher == sys.executable else launcher
 
 
 def _archive(spark: Spark | None) -> Path:

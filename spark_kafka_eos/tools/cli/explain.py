@@ -27,12 +27,12 @@ def explain(
     if name is None:
         console.print(_overview(sections))
         return
-    found = {title.lower(): title for title in sections}
-    if name.lower() not in found:
-        near = difflib.get_close_matches(name.lower(), found, n=1)
-        hint = f"did you mean {found[near[0]]}?" if near else "'kafka-eos explain' lists all."
+    titles = {title.lower(): title for title in sections}
+    if name.lower() not in titles:
+        near = difflib.get_close_matches(name.lower(), titles, n=1)
+        hint = f"did you mean {titles[near[0]]}?" if near else "'kafka-eos explain' lists all."
         raise typer.BadParameter(f"no error or alert has this name; {hint}", param_hint="NAME")
-    title = found[name.lower()]
+    title = titles[name.lower()]
     console.print(Markdown(f"**{title}**\n\n{sections[title]}"))
 
 

@@ -57,7 +57,7 @@ def exporter(
     """
     if as_json and not once:
         raise typer.BadParameter("requires --once", param_hint="--json")
-    given = QueryOptions(
+    query_options = QueryOptions(
         {
             "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
             "metricsPort": ("--port", str(port)),
@@ -65,17 +65,17 @@ def exporter(
         },
         properties=properties,
     )
-    with given.named_as_given():
-        clients = [client_options(take(given.values, SOURCE))]
+    with query_options.named_as_given():
+        clients = [client_options(take(query_options.values, SOURCE))]
     if (elsewhere := source_client_of(source_bootstrap_servers, source_properties)) is not None:
         clients.append(elsewhere)
     with contextlib.ExitStack() as opened:
-        cluster, *sources = [opened.enter_context(Cluster(each.answering_within(_ANSWER_MS))) for each in clients]
+        cluster, *sources = [opened.enter_context(Cluster(client.answering_within(_ANSWER_MS))) for client in clients]
         watch = ClusterWatch(cluster, ledger_topics=ledger_topic or [LEDGER_TOPIC], topics=topic or (), sources=sources)
         if once:
             _print(watch.look(), as_json=as_json)
         else:
-            with given.named_as_given():
+            with query_options.named_as_given():
                 _serve(watch, host, port, interval)
 
 

@@ -17,16 +17,16 @@ def table(findings: Sequence[Finding], *, actions: bool = True) -> Table:
     `actions`, it does not say what to do.
     """
     columns = ("", "check", "finding", "meaning and action" if actions else "meaning")
-    shown = Table(*(Column(name, overflow="fold") for name in columns), show_lines=True)
+    table = Table(*(Column(name, overflow="fold") for name in columns), show_lines=True)
     for finding in findings:
         remarks = ". ".join(part for part in (finding.meaning, actions and finding.action) if part)
-        shown.add_row(
+        table.add_row(
             Text(finding.severity, _STYLES[finding.severity]),
             Text(finding.subject),
             Text(finding.found),
             Text(f"{remarks}." if remarks else ""),
         )
-    return shown
+    return table
 
 
 def errors(findings: Sequence[Finding]) -> int:

@@ -107,8 +107,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"kafka-eos {spark_kafka_eos.__version__}")
         raise typer.Exit
 

@@ -19,18 +19,18 @@ def output_lines(written: Iterable[Output], now_ms: int) -> Iterator[tuple[str, 
 
 def _state(output: Output, now_ms: int) -> str:
     oldest = output.oldest
-    said = []
+    parts = []
     if oldest is not None:
         age = "" if oldest.since_ms is None else f", since {ago(now_ms - oldest.since_ms)}"
-        held = "an unknown number of" if output.held_offsets is None else f"{output.held_offsets:,}"
-        said.append(
-            f"open transactions hold {held} offsets in {len(output.holding)} of {_partitions(output)}; the oldest, in "
+        count = "an unknown number of" if output.held_offsets is None else f"{output.held_offsets:,}"
+        parts.append(
+            f"open transactions hold {count} offsets in {len(output.holding)} of {_partitions(output)}; the oldest, in "
             f"{oldest.partition}, is {_owner(oldest)}{age}; who ends it: {WHO_ENDS[oldest.ending]}"
         )
     elif output.partitions:
-        said.append(f"no transaction is open in {_partitions(output)}")
-    said += [f"unknown: {why}" for why in output.unknown]
-    return "; ".join(said) or "not looked at"
+        parts.append(f"no transaction is open in {_partitions(output)}")
+    parts += [f"unknown: {why}" for why in output.unknown]
+    return "; ".join(parts) or "not looked at"
 
 
 def _partitions(output: Output) -> str:

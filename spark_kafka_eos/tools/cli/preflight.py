@@ -67,7 +67,7 @@ def preflight(
               2: the command line is wrong
               3: it could not be checked, for example because no broker can be reached
     """
-    given = QueryOptions(
+    query_options = QueryOptions(
         {
             "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
             "kafka.transactional.id": ("--transactional-id", transactional_id),
@@ -77,7 +77,7 @@ def preflight(
         properties=properties,
         named=parse_options(option or []),
     )
-    options = given.sink()
+    options = query_options.sink()
     elsewhere = source_client_of(source_bootstrap_servers, source_properties)
     if elsewhere is not None and not source:
         where = "--source-properties" if source_bootstrap_servers is None else "--source-bootstrap-servers"
@@ -119,7 +119,7 @@ def _of_sources(cluster: Cluster, sources: Sequence[str]) -> list[Finding]:
 
 
 def _loops(sources: Sequence[str], options: SinkOptions) -> list[Finding]:
-    return [found] if (found := loop(sources, options)) else []
+    return [finding] if (finding := loop(sources, options)) else []
 
 
 def _probe(options: SinkOptions, sources: Sequence[str]) -> Finding:

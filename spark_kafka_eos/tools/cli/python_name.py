@@ -20,13 +20,13 @@ def load(text: str, flag: str) -> Any:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        found: Any = import_module(module)
+        value: Any = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise typer.BadParameter(f"there is no module {error.name!r}", param_hint=flag) from None
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise typer.BadParameter(f"{module!r} has no {name!r}", param_hint=flag)
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

@@ -77,8 +77,8 @@ LedgerTopicOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What one look found, at `now_ms`."""
+class _Snapshot:
+    """The queries as Kafka has them at `now_ms`."""
 
     now_ms: int
     queries: Sequence[QueryStatus]
@@ -87,7 +87,7 @@ class _Look:
     written: Sequence[Output] = ()
 
     @property
-    def one(self) -> QueryStatus:
+    def status(self) -> QueryStatus:
         return self.queries[0]
 
 
@@ -114,16 +114,16 @@ def list_(
     """
     clients = _clients(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
     with _reader(clients, ledger_topic) as reader:
-        left = 0 if ledger_topic else reader.find()
+        skipped = 0 if ledger_topic else reader.find()
 
-        def look() -> _Look:
-            return _Look(queries=reader.read(), now_ms=_now())
+        def look() -> _Snapshot:
+            return _Snapshot(queries=reader.read(), now_ms=_now())
 
-        def view(found: _Look) -> RenderableType:
-            return Group(list_table(found.queries, found.now_ms), *_remarks(reader, found, left))
+        def view(snapshot: _Snapshot) -> RenderableType:
+            return Group(list_table(snapshot.queries, snapshot.now_ms), *_remarks(reader, snapshot, skipped))
 
-        def to_json(found: _Look) -> list[dict[str, Any]]:
-            return [_query_json(one, found) for one in found.queries]
+        def to_json(snapshot: _Snapshot) -> list[dict[str, Any]]:
+            return [_query_json(status, snapshot) for status in snapshot.queries]
 
         watch(look, seconds, view=view, to_json=to_json, as_json=as_json)
 
@@ -152,7 +152,7 @@ def show(
         def of_table() -> TableDiagnosis | None:
             if participant is None:
                 return None
-            given = QueryOptions(
+            query_options = QueryOptions(
                 {
                     "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
                     "kafka.transactional.id": ("ID", transactional_id),
@@ -160,23 +160,25 @@ def show(
                 },
                 properties=properties,
             )
-            return diagnose_with_table(reader.cluster, given.sink(), participant, lambda: (None, False))
+            return diagnose_with_table(reader.cluster, query_options.sink(), participant, lambda: (None, False))
 
-        def look() -> _Look:
-            held = of_table()
+        def look() -> _Snapshot:
+            diagnosis = of_table()
             try:
-                found = _one(reader, transactional_id, times=True)
+                statuses = _statuses(reader, transactional_id, times=True)
             except ToolFailed:
-                if held is None or held.token is None:
+                if diagnosis is None or diagnosis.token is None:
                     raise
-                found = [QueryStatus(transactional_id=transactional_id, ledger_topic="", owner=held.kafka.owner)]
+                statuses = [
+                    QueryStatus(transactional_id=transactional_id, ledger_topic="", owner=diagnosis.kafka.owner)
+                ]
             try:
                 copies = reader.copies(transactional_id)
             except AuthorizationFailed:
                 copies = None
             now_ms = _now()
-            written = _written(reader.cluster, found[0].outputs, now_ms)
-            return _Look(queries=found, copies=copies, now_ms=now_ms, table=held, written=written)
+            written = _written(reader.cluster, statuses[0].outputs, now_ms)
+            return _Snapshot(queries=statuses, copies=copies, now_ms=now_ms, table=diagnosis, written=written)
 
         watch(look, seconds, view=_show_view, to_json=_show_json, as_json=as_json)
 
@@ -199,10 +201,16 @@ def lag(
     clients = _clients(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
     with _reader(clients, ledger_topic and [ledger_topic], only=transactional_id) as reader:
 
-        def look() -> _Look:
-            return _Look(queries=_one(reader, transactional_id, times=True, owners=False), now_ms=_now())
+        def look() -> _Snapshot:
+            return _Snapshot(queries=_statuses(reader, transactional_id, times=True, owners=False), now_ms=_now())
 
-        watch(look, seconds, view=_lag_view, to_json=lambda found: _lag_json(found.one, found.now_ms), as_json=as_json)
+        watch(
+            look,
+            seconds,
+            view=_lag_view,
+            to_json=lambda snapshot: _lag_json(snapshot.status, snapshot.now_ms),
+            as_json=as_json,
+        )
 
 
 @query.command()
@@ -218,12 +226,12 @@ def ledger(
     clients = _clients(bootstrap_servers, properties)
     with _reader(clients, ledger_topic and [ledger_topic], only=transactional_id) as reader:
 
-        def look() -> _Look:
-            found = reader.read(lag=False, owners=False)
+        def look() -> _Snapshot:
+            statuses = reader.read(lag=False, owners=False)
             copies = reader.copies(transactional_id)
-            if not found and copies.valid is None:
+            if not statuses and copies.valid is None:
                 raise _unknown(reader, transactional_id)
-            return _Look(queries=found, copies=copies, now_ms=_now())
+            return _Snapshot(queries=statuses, copies=copies, now_ms=_now())
 
         watch(look, seconds, view=_ledger_view, to_json=_ledger_json, as_json=as_json)
 
@@ -245,11 +253,11 @@ def history(
     clients = _clients(bootstrap_servers, properties)
     with _reader(clients, ledger_topic and [ledger_topic], only=transactional_id, keep=limit) as reader:
 
-        def look() -> _Look:
-            return _Look(queries=_one(reader, transactional_id, lag=False, owners=False), now_ms=_now())
+        def look() -> _Snapshot:
+            return _Snapshot(queries=_statuses(reader, transactional_id, lag=False, owners=False), now_ms=_now())
 
-        def to_json(found: _Look) -> list[dict[str, Any]]:
-            return [_commit_json(each) for each in found.one.commits]
+        def to_json(snapshot: _Snapshot) -> list[dict[str, Any]]:
+            return [_commit_json(commit) for commit in snapshot.status.commits]
 
         watch(look, seconds, view=_history_view, to_json=to_json, as_json=as_json)
 
@@ -295,7 +303,7 @@ def resolve(
         raise typer.BadParameter("requires --table", param_hint="--settle")
     if fence_owner and not settle:
         raise typer.BadParameter("requires --settle", param_hint="--fence-owner")
-    given = QueryOptions(
+    query_options = QueryOptions(
         {
             "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
             "kafka.transactional.id": ("ID", transactional_id),
@@ -305,16 +313,16 @@ def resolve(
         properties=properties,
         named=parse_options(option or []),
     )
-    options = given.sink()
+    options = query_options.sink()
     if table is not None:
         raise typer.Exit(_resolve_with_table(options, table, do=settle, fence_owner=fence_owner, as_json=as_json))
-    with given.named_as_given(), Cluster(options.client) as cluster:
-        found = diagnose(cluster, options, lambda: next_batch_at(options.checkpoint_location))
+    with query_options.named_as_given(), Cluster(options.client) as cluster:
+        diagnosis = diagnose(cluster, options, lambda: next_batch_at(options.checkpoint_location))
     if as_json:
-        print(json.dumps(diagnosis_json(found), indent=1))
+        print(json.dumps(diagnosis_json(diagnosis), indent=1))
     else:
-        Console(highlight=False).print(diagnosis_view(found, options))
-    raise typer.Exit(_exit_code(found.verdict))
+        Console(highlight=False).print(diagnosis_view(diagnosis, options))
+    raise typer.Exit(_exit_code(diagnosis.verdict))
 
 
 def _resolve_with_table(options: SinkOptions, table: str, *, do: bool, fence_owner: bool, as_json: bool) -> int:
@@ -323,22 +331,24 @@ def _resolve_with_table(options: SinkOptions, table: str, *, do: bool, fence_own
         raise typer.BadParameter("a batch write has no table that takes part", param_hint="--table")
     participant = participant_of(table)
     with Cluster(options.client) as cluster:
-        found = diagnose_with_table(cluster, options, participant, lambda: next_batch_at(options.checkpoint_location))
-        settlement = settle_table(found, fence_owner=fence_owner)
+        diagnosis = diagnose_with_table(
+            cluster, options, participant, lambda: next_batch_at(options.checkpoint_location)
+        )
+        settlement = settle_table(diagnosis, fence_owner=fence_owner)
         if do:
-            carry_out(settlement, found, participant, cluster, options)
+            carry_out(settlement, diagnosis, participant, cluster, options)
     # After a Finish the start looks again, and only then decides on the batch.
-    with_table = replace(found.kafka, verdict=None if isinstance(found.verdict, Finish) else found.verdict)
+    with_table = replace(diagnosis.kafka, verdict=None if isinstance(diagnosis.verdict, Finish) else diagnosis.verdict)
     if as_json:
         settled = {"settle": settlement_json(settlement, done=do)}
-        print(json.dumps({**diagnosis_json(with_table), "table": table_json(found), **settled}, indent=1))
+        print(json.dumps({**diagnosis_json(with_table), "table": table_json(diagnosis), **settled}, indent=1))
     else:
         console = Console(highlight=False)
-        console.print(diagnosis_view(with_table, options, table_lines(found)))
+        console.print(diagnosis_view(with_table, options, table_lines(diagnosis)))
         console.print(settlement_view(settlement, done=do))
     if do:
         return 0 if settlement.settled else NOT_CHECKED
-    return _exit_code(found.verdict)
+    return _exit_code(diagnosis.verdict)
 
 
 def _exit_code(verdict: Verdict | Finish | None) -> int:
@@ -359,7 +369,7 @@ def _clients(
     """How to connect to the query's cluster, and to that of its sources if it is another one."""
     client = client_of("--bootstrap-servers", bootstrap_servers, properties)
     elsewhere = source_client_of(source_bootstrap_servers, source_properties)
-    return [each.answering_within(_ANSWER_MS) for each in (client, elsewhere) if each is not None]
+    return [options.answering_within(_ANSWER_MS) for options in (client, elsewhere) if options is not None]
 
 
 @contextmanager
@@ -373,15 +383,15 @@ def _reader(
 
 def _written(cluster: Cluster, topics: set[str], now_ms: int) -> list[Output]:
     lacking = unknown(cluster, topics) if topics else {}
-    found = survey(cluster, partitions_of(cluster, topics - lacking.keys()), now_ms=now_ms)
-    return outputs(topics, found, lacking)
+    transactions = survey(cluster, partitions_of(cluster, topics - lacking.keys()), now_ms=now_ms)
+    return outputs(topics, transactions, lacking)
 
 
-def _one(reader: QueryReader, transactional_id: str, **what: bool) -> list[QueryStatus]:
-    found = reader.read(**what)
-    if not found:
+def _statuses(reader: QueryReader, transactional_id: str, **what: bool) -> list[QueryStatus]:
+    statuses = reader.read(**what)
+    if not statuses:
         raise _unknown(reader, transactional_id)
-    return found
+    return statuses
 
 
 def _unknown(reader: QueryReader, transactional_id: str) -> ToolFailed:
@@ -413,40 +423,47 @@ def list_table(queries: Sequence[QueryStatus], now_ms: int) -> Table:
     """A row for each query; ages at `now_ms` since 1970."""
     columns = [Column(name, overflow="fold") for name in ("query", "batch", "committed", "transaction")]
     columns[3:3] = [Column(name, justify="right") for name in ("unread", "held")]
-    shown = Table(*columns)
-    for one in queries:
-        ago = "" if one.last is None else _ago(now_ms - one.last.record.timestamp_ms)
-        batch = "?" if one.entry is None else str(one.entry.batch_id)
-        texts = (one.transactional_id, batch, ago, _count(one.unread), _count(one.held), state_words(one.owner))
-        shown.add_row(*(Text(text) for text in texts))
-    return shown
+    table = Table(*columns)
+    for status in queries:
+        ago = "" if status.last is None else _ago(now_ms - status.last.record.timestamp_ms)
+        batch = "?" if status.entry is None else str(status.entry.batch_id)
+        texts = (
+            status.transactional_id,
+            batch,
+            ago,
+            _count(status.unread),
+            _count(status.held),
+            state_words(status.owner),
+        )
+        table.add_row(*(Text(text) for text in texts))
+    return table
 
 
-def _remarks(reader: QueryReader, found: _Look, left: int) -> Iterator[Text]:
-    topics = sorted({one.ledger_topic for one in found.queries} - {LEDGER_TOPIC})
+def _remarks(reader: QueryReader, snapshot: _Snapshot, skipped: int) -> Iterator[Text]:
+    topics = sorted({status.ledger_topic for status in snapshot.queries} - {LEDGER_TOPIC})
     if topics:
         yield Text(f"Ledger topics besides {LEDGER_TOPIC}: {', '.join(topics)}.")
-    if not found.queries:
+    if not snapshot.queries:
         missing = f": there is no topic {', '.join(reader.missing)}" if reader.missing else ""
         yield Text(f"No query has committed to this cluster{missing}.")
-    if left:
-        yield Text(f"{left} more groups were not looked into; name further ledger topics with --ledger-topic.")
-    reasons = dict.fromkeys(why for one in found.queries for why in one.unknown)
+    if skipped:
+        yield Text(f"{skipped} more groups were not looked into; name further ledger topics with --ledger-topic.")
+    reasons = dict.fromkeys(why for status in snapshot.queries for why in status.unknown)
     for why in list(reasons)[:3]:
         yield Text(f"Unknown lag: {why}.")
     if len(reasons) > 3:
         yield Text(f"Unknown lag: {len(reasons) - 3} more reasons; see `kafka-eos query lag ID`.")
 
 
-def _show_view(found: _Look) -> RenderableType:
-    one = found.one
-    not_seen = f"The pointer is unknown: it needs Describe on Group {one.transactional_id}{LEDGER_GROUP}."
-    ledger = not_seen if found.copies is None else found.copies.agreement
-    return description(one, found.now_ms, ledger=ledger, table=found.table, written=found.written)
+def _show_view(snapshot: _Snapshot) -> RenderableType:
+    status = snapshot.status
+    not_seen = f"The pointer is unknown: it needs Describe on Group {status.transactional_id}{LEDGER_GROUP}."
+    ledger = not_seen if snapshot.copies is None else snapshot.copies.agreement
+    return description(status, snapshot.now_ms, ledger=ledger, table=snapshot.table, written=snapshot.written)
 
 
 def description(
-    one: QueryStatus,
+    status: QueryStatus,
     now_ms: int,
     *,
     ledger: str = "",
@@ -456,30 +473,30 @@ def description(
     """Everything about a query; `ledger` is how record and pointer agree, if they were compared, `table` what a table
     that takes part holds, if it was asked, `written` what is open in its outputs.
     """
-    shown = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
-    facts = (*_facts(one, now_ms, ledger), *output_lines(written, now_ms))
+    grid = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
+    facts = (*_facts(status, now_ms, ledger), *output_lines(written, now_ms))
     for name, text in (*facts, *(() if table is None else table_lines(table))):
-        shown.add_row(name, Text(text))
-    partitions = any(source is not None for source in one.sources)
-    return Group(shown, *([_lag_view(_Look(queries=[one], now_ms=now_ms))] if partitions else []))
+        grid.add_row(name, Text(text))
+    partitions = any(source is not None for source in status.sources)
+    return Group(grid, *([_lag_view(_Snapshot(queries=[status], now_ms=now_ms))] if partitions else []))
 
 
-def _facts(one: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str, str]]:
-    yield "query", one.transactional_id
-    yield from _last(one, now_ms)
-    if one.pending is not None and isinstance(one.pending.entry, LedgerEntry):
-        sent = _ago(now_ms - one.pending.record.timestamp_ms)
-        table = "" if one.pending.entry.table is None else ", and its table may have it (--table tells)"
-        yield "in doubt", f"batch {one.pending.entry.batch_id}, sent {sent}: its transaction is still open{table}"
+def _facts(status: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str, str]]:
+    yield "query", status.transactional_id
+    yield from _last(status, now_ms)
+    if status.pending is not None and isinstance(status.pending.entry, LedgerEntry):
+        sent = _ago(now_ms - status.pending.record.timestamp_ms)
+        table = "" if status.pending.entry.table is None else ", and its table may have it (--table tells)"
+        yield "in doubt", f"batch {status.pending.entry.batch_id}, sent {sent}: its transaction is still open{table}"
     if ledger:
         yield "ledger", ledger
-    yield "owner", owner_words(one.owner)
-    if not one.sources:
+    yield "owner", owner_words(status.owner)
+    if not status.sources:
         yield "sources", "The ledger does not contain where they ended."
 
 
-def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
-    match one.last:
+def _last(status: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
+    match status.last:
         case None:
             yield "last commit", "none"
         case RecordedEntry(entry=UnreadableEntry(description=description)):
@@ -504,22 +521,22 @@ def _last(one: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
                 )
 
 
-def _lag_view(found: _Look) -> RenderableType:
-    one = found.one
+def _lag_view(snapshot: _Snapshot) -> RenderableType:
+    status = snapshot.status
     names = ("partition", "committed", "stable", "end", "unread", "held", "late")
-    shown = Table(Column(names[0], overflow="fold"), *(Column(name, justify="right") for name in names[1:]))
+    table = Table(Column(names[0], overflow="fold"), *(Column(name, justify="right") for name in names[1:]))
     remarks: list[Text] = []
-    for source in one.sources:
+    for source in status.sources:
         if source is None:
             remarks.append(Text("A source is not Kafka; its lag is unknown."))
             continue
         for tp in sorted(source.offsets):
-            texts = _lag_row(source, tp, found.now_ms)
-            shown.add_row(*(Text(text) for text in texts))
-    remarks += [Text(f"Unknown: {why}.") for why in one.unknown]
-    if one.lost:
-        remarks.append(Text(f"{one.lost} offsets were deleted before the query read them.", style="bold red"))
-    return Group(shown, *remarks)
+            texts = _lag_row(source, tp, snapshot.now_ms)
+            table.add_row(*(Text(text) for text in texts))
+    remarks += [Text(f"Unknown: {why}.") for why in status.unknown]
+    if status.lost:
+        remarks.append(Text(f"{status.lost} offsets were deleted before the query read them.", style="bold red"))
+    return Group(table, *remarks)
 
 
 def _lag_row(source: SourceLag, tp: TopicPartition, now_ms: int) -> Sequence[str]:
@@ -531,18 +548,18 @@ def _lag_row(source: SourceLag, tp: TopicPartition, now_ms: int) -> Sequence[str
     return str(tp), *map(str, ends), "?" if late is None else duration(late) if lag.unread else "-"
 
 
-def _ledger_view(found: _Look) -> RenderableType:
-    copies = found.copies
+def _ledger_view(snapshot: _Snapshot) -> RenderableType:
+    copies = snapshot.copies
     assert copies is not None
-    shown = Table("", Column("record", overflow="fold"), Column("pointer", overflow="fold"))
+    table = Table("", Column("record", overflow="fold"), Column("pointer", overflow="fold"))
     record, pointer = _fields(copies.record), _fields(copies.pointer)
     for name in dict.fromkeys([*record, *pointer]):
-        shown.add_row(name, Text(record.get(name, "")), Text(pointer.get(name, "")))
-    parts: list[RenderableType] = [shown, Text(copies.agreement)]
-    for one in found.queries:
-        if one.last is not None:
-            parts.append(Text(f"The record is at offset {one.last.record.offset} of {one.ledger_topic}-0."))
-        for number, source in enumerate(one.sources):
+        table.add_row(name, Text(record.get(name, "")), Text(pointer.get(name, "")))
+    parts: list[RenderableType] = [table, Text(copies.agreement)]
+    for status in snapshot.queries:
+        if status.last is not None:
+            parts.append(Text(f"The record is at offset {status.last.record.offset} of {status.ledger_topic}-0."))
+        for number, source in enumerate(status.sources):
             ends = "not Kafka" if source is None else ", ".join(f"{tp}@{at}" for tp, at in source.offsets.items())
             where = "" if source is None else f" of cluster {source.cluster}"
             parts.append(Text(f"Source {number}{where}: {ends}."))
@@ -566,10 +583,10 @@ def _fields(entry: LedgerEntry | MovedLedger | UnreadableEntry | None) -> dict[s
     return {"": "none"}
 
 
-def _history_view(found: _Look) -> RenderableType:
+def _history_view(snapshot: _Snapshot) -> RenderableType:
     names = ("commit", "batch", "at (UTC)", "records", "bytes", "took", "producer")
-    shown = Table(*(Column(name, justify="right", overflow="fold") for name in names))
-    commits = found.one.commits
+    table = Table(*(Column(name, justify="right", overflow="fold") for name in names))
+    commits = snapshot.status.commits
     for commit in commits:
         record = commit.record
         match commit.entry:
@@ -580,12 +597,12 @@ def _history_view(found: _Look) -> RenderableType:
                 )  # fmt: skip
                 numbers = (str(entry.serial), str(entry.batch_id))
                 row = (*numbers, moment(record.timestamp_ms), *size_of, f"{record.producer_id}/{record.epoch}")
-                shown.add_row(*(Text(text) for text in row))
+                table.add_row(*(Text(text) for text in row))
             case UnreadableEntry():
-                shown.add_row("?", "?", moment(record.timestamp_ms), "?", "?", "?", "unreadable")
-    missing = found.one.commits_missing
-    said = f"{missing:,} earlier commits are not shown: see --limit; the log cleaner removes old ones."
-    return Group(shown, *([Text(said)] if missing else []))
+                table.add_row("?", "?", moment(record.timestamp_ms), "?", "?", "?", "unreadable")
+    missing = snapshot.status.commits_missing
+    remark = f"{missing:,} earlier commits are not shown: see --limit; the log cleaner removes old ones."
+    return Group(table, *([Text(remark)] if missing else []))
 
 
 def _ago(milliseconds: int) -> str:
@@ -599,26 +616,26 @@ def _count(number: int | None) -> str:
 # -- JSON
 
 
-def _query_json(one: QueryStatus, found: _Look) -> dict[str, Any]:
+def _query_json(status: QueryStatus, snapshot: _Snapshot) -> dict[str, Any]:
     return {
-        "transactional_id": one.transactional_id,
-        "ledger_topic": one.ledger_topic,
-        "last_commit": None if one.last is None else _commit_json(one.last),
-        "pending": None if one.pending is None else _commit_json(one.pending),
-        **_lag_json(one, found.now_ms),
-        "owner": _owner_json(one.owner),
+        "transactional_id": status.transactional_id,
+        "ledger_topic": status.ledger_topic,
+        "last_commit": None if status.last is None else _commit_json(status.last),
+        "pending": None if status.pending is None else _commit_json(status.pending),
+        **_lag_json(status, snapshot.now_ms),
+        "owner": _owner_json(status.owner),
     }
 
 
-def _show_json(found: _Look) -> dict[str, Any]:
-    table = {} if found.table is None else {"table": table_json(found.table)}
-    written = {"outputs": outputs_json(found.written)}
-    return {**_query_json(found.one, found), **written, **_copies_json(found.copies), **table}
+def _show_json(snapshot: _Snapshot) -> dict[str, Any]:
+    table = {} if snapshot.table is None else {"table": table_json(snapshot.table)}
+    written = {"outputs": outputs_json(snapshot.written)}
+    return {**_query_json(snapshot.status, snapshot), **written, **_copies_json(snapshot.copies), **table}
 
 
-def _ledger_json(found: _Look) -> dict[str, Any]:
-    at = found.queries[0].last if found.queries else None
-    return {"commit": None if at is None else _commit_json(at), **_copies_json(found.copies)}
+def _ledger_json(snapshot: _Snapshot) -> dict[str, Any]:
+    at = snapshot.queries[0].last if snapshot.queries else None
+    return {"commit": None if at is None else _commit_json(at), **_copies_json(snapshot.copies)}
 
 
 def _copies_json(copies: Copies | None) -> dict[str, Any]:
@@ -629,9 +646,9 @@ def _copies_json(copies: Copies | None) -> dict[str, Any]:
     return {"ledger": {**entries, "agreement": copies.agreement}}
 
 
-def _lag_json(one: QueryStatus, now_ms: int) -> dict[str, Any]:
-    sources = [None if source is None else _source_json(source, now_ms) for source in one.sources]
-    totals = {"unread": one.unread, "held": one.held, "lost": one.lost, "late_ms": one.late_ms(now_ms)}
+def _lag_json(status: QueryStatus, now_ms: int) -> dict[str, Any]:
+    sources = [None if source is None else _source_json(source, now_ms) for source in status.sources]
+    totals = {"unread": status.unread, "held": status.held, "lost": status.lost, "late_ms": status.late_ms(now_ms)}
     return {"at_ms": now_ms, **totals, "sources": sources}
 
 
@@ -696,8 +713,8 @@ def _entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str,
 def _owner_json(owner: TransactionFacts | Unavailable | None) -> dict[str, Any] | None:
     match owner:
         case TransactionFacts():
-            known = {"producer_id": owner.producer_id, "epoch": owner.epoch, "state": owner.state}
-            return {**known, "timeout_ms": owner.timeout_ms, "started_ms": owner.started_ms}
+            owner_fields = {"producer_id": owner.producer_id, "epoch": owner.epoch, "state": owner.state}
+            return {**owner_fields, "timeout_ms": owner.timeout_ms, "started_ms": owner.started_ms}
         case Unavailable():
             return {"unknown": owner.reason}
     return None

@@ -44,12 +44,12 @@ class QueryOptions:
         self._read = {} if properties is None else from_properties(properties)
         self._named = named or {}
         self._flags = {option.lower(): flag for option, (flag, _) in flags.items()}
-        self._given = {option: value for option, (_, value) in flags.items() if value is not None}
+        self._flag_values = {option: value for option, (_, value) in flags.items() if value is not None}
 
     @property
     def values(self) -> dict[str, str]:
         """By option its value, as text."""
-        return {**_PATIENCE, **self._read, **self._named, **self._given}
+        return {**_PATIENCE, **self._read, **self._named, **self._flag_values}
 
     def sink(self) -> SinkOptions:
         """What they are for a sink. Raises ConfigurationError."""
@@ -66,11 +66,11 @@ class QueryOptions:
             raise error.replaced(what=what) from None
 
     def _place(self, option: str) -> str:
-        given, named, read = (_lowered(each) for each in (self._given, self._named, self._read))
+        flag_values, named, read = (_lowered(options) for options in (self._flag_values, self._named, self._read))
         lowered = option.lower()
-        if lowered not in given and lowered in named:
+        if lowered not in flag_values and lowered in named:
             return f"--option {option}"
-        if lowered not in given and lowered in read:
+        if lowered not in flag_values and lowered in read:
             return f"{self._file}, {option}"
         flag = self._flags.get(lowered)
         return f"option {option!r}" if flag is None else f"{flag} (option {option})"
@@ -78,9 +78,9 @@ class QueryOptions:
 
 def client_of(flag: str, bootstrap_servers: str | None, properties: Path | None) -> ClientOptions:
     """How to connect to a cluster of which the command takes only the brokers, by `flag`, and the properties."""
-    given = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
-    with given.named_as_given():
-        return client_options(take(given.values, SOURCE))
+    query_options = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
+    with query_options.named_as_given():
+        return client_options(take(query_options.values, SOURCE))
 
 
 def source_client_of(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions | None:

@@ -27,20 +27,20 @@ _VERDICTS = {
 }
 
 
-def diagnosis_view(found: Diagnosis, options: SinkOptions, table: Iterable[tuple[str, str]] = ()) -> RenderableType:
+def diagnosis_view(diagnosis: Diagnosis, options: SinkOptions, table: Iterable[tuple[str, str]] = ()) -> RenderableType:
     """Both sides, the verdict, and the choices, each on a line of its own that can be copied; `table` are further
     lines.
     """
     sides = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, 2))
-    sides.add_row("ledger", Text(_ledger(found.entry)))
-    sides.add_row("query" if options.txn_app_id else "checkpoint", Text(_batch(found, options)))
-    sides.add_row("owner", Text(owner_words(found.owner)))
+    sides.add_row("ledger", Text(_ledger(diagnosis.entry)))
+    sides.add_row("query" if options.txn_app_id else "checkpoint", Text(_batch(diagnosis, options)))
+    sides.add_row("owner", Text(owner_words(diagnosis.owner)))
     for name, text in table:
         sides.add_row(name, Text(text))
     parts: list[RenderableType] = [sides]
-    if found.batch is not None and (rows := list(_rows(found.entry, found.batch))):
-        parts.append(_offsets(rows, planned=found.planned))
-    return Group(*parts, *_verdict(found))
+    if diagnosis.batch is not None and (rows := list(_rows(diagnosis.entry, diagnosis.batch))):
+        parts.append(_offsets(rows, planned=diagnosis.planned))
+    return Group(*parts, *_verdict(diagnosis))
 
 
 def owner_words(owner: TransactionFacts | Unavailable | None) -> str:
@@ -75,16 +75,16 @@ def _ledger(entry: LedgerEntry | UnreadableEntry | None) -> str:
     return "nothing is committed under this transactional id"
 
 
-def _batch(found: Diagnosis, options: SinkOptions) -> str:
-    if found.batch is None:
+def _batch(diagnosis: Diagnosis, options: SinkOptions) -> str:
+    if diagnosis.batch is None:
         if options.checkpoint_location is None:
             return "not known: give --checkpoint-location"
         return f"no batch is planned in {options.checkpoint_location}: it is new, or not the query's"
-    batch = found.batch
+    batch = diagnosis.batch
     if options.txn_app_id is not None:
         return f"version {batch.batch_id} of {batch.query_id!r} is to be written"
-    said = "is planned and not done" if found.planned else "comes next, and is not planned yet"
-    return f"batch {batch.batch_id} of query {batch.query_id} {said}"
+    state = "is planned and not done" if diagnosis.planned else "comes next, and is not planned yet"
+    return f"batch {batch.batch_id} of query {batch.query_id} {state}"
 
 
 def _rows(
@@ -105,16 +105,16 @@ def _rows(
 
 def _offsets(rows: list[tuple[TopicPartition, int | None, int | None, int | None]], *, planned: bool) -> Table:
     names = ("ledger ended at", "batch starts at", "batch ends at")
-    shown = Table(Column("partition", overflow="fold"), *(Column(name, justify="right") for name in names))
+    table = Table(Column("partition", overflow="fold"), *(Column(name, justify="right") for name in names))
     for tp, ended, start, end in rows:
         differs = ended is not None and start is not None and ended != start
         texts = [Text("-" if at is None else str(at)) for at in (ended, start, end if planned else None)]
-        shown.add_row(Text(str(tp)), *texts, style="yellow" if differs else None)
-    return shown
+        table.add_row(Text(str(tp)), *texts, style="yellow" if differs else None)
+    return table
 
 
-def _verdict(found: Diagnosis) -> Iterator[Text]:
-    refusal = found.verdict
+def _verdict(diagnosis: Diagnosis) -> Iterator[Text]:
+    refusal = diagnosis.verdict
     if refusal is None:
         return
     if not isinstance(refusal, Refuse):
@@ -124,7 +124,7 @@ def _verdict(found: Diagnosis) -> Iterator[Text]:
     yield Text(f"{refusal.meaning}.")
     if refusal.action:
         yield Text(f"\n{refusal.action}")
-    if not found.planned:
+    if not diagnosis.planned:
         yield Text("\nThe words for `resolve` depend on the batch, which is not planned yet: start the query once.")
     elif refusal.choices:
         yield Text("\nTo keep this checkpoint and its state, set what you know to be true as the sink's option:")
@@ -134,21 +134,21 @@ def _verdict(found: Diagnosis) -> Iterator[Text]:
             yield Text(f"{effect}.")
 
 
-def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
+def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """The same as plain values."""
-    batch, verdict = found.batch, found.verdict
+    batch, verdict = diagnosis.batch, diagnosis.verdict
     return {
-        "ledger": _ledger(found.entry),
+        "ledger": _ledger(diagnosis.entry),
         "batch": None if batch is None else {
-            "query_id": batch.query_id, "batch_id": batch.batch_id, "planned": found.planned
+            "query_id": batch.query_id, "batch_id": batch.batch_id, "planned": diagnosis.planned
         },
         "offsets": [] if batch is None else [
             {"topic": tp.topic, "partition": tp.partition, "ledger": ended, "start": start, "end": end}
-            for tp, ended, start, end in _rows(found.entry, batch)
+            for tp, ended, start, end in _rows(diagnosis.entry, batch)
         ],
         "verdict": None if verdict is None else _VERDICTS[type(verdict).__name__],
         "reason": None if verdict is None else verdict.reason,
         "meaning": verdict.meaning if isinstance(verdict, Refuse) else None,
         "action": verdict.action if isinstance(verdict, Refuse) else None,
-        "resolve": verdict.choices if isinstance(verdict, Refuse) and found.planned else {},
+        "resolve": verdict.choices if isinstance(verdict, Refuse) and diagnosis.planned else {},
     }  # fmt: skip

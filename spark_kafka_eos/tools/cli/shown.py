@@ -62,13 +62,13 @@ def watch(
         live = None
         if seconds is not None and console.is_terminal and not as_json:
             live = stack.enter_context(Live(console=console, auto_refresh=False))
-        for found in _looks(look, seconds):
+        for picture in _looks(look, seconds):
             if as_json:
-                print(json.dumps(to_json(found), indent=1 if seconds is None else None), flush=True)
+                print(json.dumps(to_json(picture), indent=1 if seconds is None else None), flush=True)
             elif live is None:
-                console.print(view(found))
+                console.print(view(picture))
             else:
-                live.update(view(found), refresh=True)
+                live.update(view(picture), refresh=True)
 
 
 def _looks(look: Callable[[], T], seconds: float | None) -> Iterator[T]:

@@ -35,45 +35,49 @@ TableOption = Annotated[
 
 def participant_of(text: str) -> Participant:
     """The participant that --table names. Raises typer.BadParameter."""
-    found = python_name.load(text, "--table")
-    if isinstance(found, type) or not is_participant(found):
-        found = found() if callable(found) else found
-    if not is_participant(found):
+    named = python_name.load(text, "--table")
+    if isinstance(named, type) or not is_participant(named):
+        named = named() if callable(named) else named
+    if not is_participant(named):
         raise typer.BadParameter(
-            f"{text!r} is a {type(found).__name__}, which has not the methods held and commit of a participant",
+            f"{text!r} is a {type(named).__name__}, which has not the methods held and commit of a participant",
             param_hint="--table",
         )
-    participant: Participant = found
+    participant: Participant = named
     return participant
 
 
 # -- what is shown
 
 
-def table_lines(found: TableDiagnosis) -> Iterator[tuple[str, str]]:
+def table_lines(diagnosis: TableDiagnosis) -> Iterator[tuple[str, str]]:
     """What the table holds, what Kafka says of it, and what the next start will do: name and text of each line."""
-    signed = ", signed" if is_signed(found.held.token) else ""
-    yield "table", f"at version {found.held.version}: {_token(found.token)}{signed}"
-    if isinstance(found.token, Token):
-        of = found.token.identity
+    signed = ", signed" if is_signed(diagnosis.held.token) else ""
+    yield "table", f"at version {diagnosis.held.version}: {_token(diagnosis.token)}{signed}"
+    if isinstance(diagnosis.token, Token):
+        of = diagnosis.token.identity
         yield (
             "its transaction",
-            f"producer {of.producer_id}, epoch {of.epoch} of {of.transactional_id}: {_state(found)}",
+            f"producer {of.producer_id}, epoch {of.epoch} of {of.transactional_id}: {_state(diagnosis)}",
         )
-    if found.verdict is None or isinstance(found.verdict, Finish):  # else the verdict says it
-        yield "next start", next_start(found)
+    if diagnosis.verdict is None or isinstance(diagnosis.verdict, Finish):  # else the verdict says it
+        yield "next start", next_start(diagnosis)
 
 
-def next_start(found: TableDiagnosis) -> str:
+def next_start(diagnosis: TableDiagnosis) -> str:
     """What a start does, by default one whose batch is the token's, in the words of `participants.decide`."""
-    match found.verdict or found.standing:
+    match diagnosis.verdict or diagnosis.standing:
         case Finish(token=token):
             return f"commits this transaction (EndTxn), because the table has {token}"
         case Again(reason=reason):
             return f"appends the batch to Kafka again: {reason}"
         case Refuse(reason=reason):
             return f"is refused: {reason}"
-    return "goes on: table and Kafka have the same batches" if found.token is not None else "goes on as the ledger says"
+    return (
+        "goes on: table and Kafka have the same batches"
+        if diagnosis.token is not None
+        else "goes on as the ledger says"
+    )
 
 
 def _token(token: Token | UnreadableToken | None) -> str:
@@ -85,15 +89,15 @@ def _token(token: Token | UnreadableToken | None) -> str:
     return "no token"
 
 
-def _state(found: TableDiagnosis) -> str:
-    prepared = ", prepared" if isinstance(found.standing, Finish) else ""
-    return f"{found.transaction}{prepared}"
+def _state(diagnosis: TableDiagnosis) -> str:
+    prepared = ", prepared" if isinstance(diagnosis.standing, Finish) else ""
+    return f"{diagnosis.transaction}{prepared}"
 
 
-def table_json(found: TableDiagnosis) -> dict[str, Any]:
+def table_json(diagnosis: TableDiagnosis) -> dict[str, Any]:
     """The same as plain values."""
-    token = found.token
-    fields: dict[str, Any] = {"version": found.held.version, "signed": is_signed(found.held.token)}
+    token = diagnosis.token
+    fields: dict[str, Any] = {"version": diagnosis.held.version, "signed": is_signed(diagnosis.held.token)}
     match token:
         case Token():
             of = token.identity
@@ -110,8 +114,8 @@ def table_json(found: TableDiagnosis) -> dict[str, Any]:
             fields["token"] = {"unreadable": reason}
         case None:
             fields["token"] = None
-    prepared = isinstance(found.standing, Finish)
-    return {**fields, "transaction": found.transaction, "prepared": prepared, "next_start": next_start(found)}
+    prepared = isinstance(diagnosis.standing, Finish)
+    return {**fields, "transaction": diagnosis.transaction, "prepared": prepared, "next_start": next_start(diagnosis)}
 
 
 # -- settling

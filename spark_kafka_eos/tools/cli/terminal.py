@@ -31,9 +31,9 @@ class Console(rich.console.Console):
     a log, lines are longer than rich's 80 columns, unless the variable COLUMNS says how long.
     """
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        if not (self.is_terminal or "width" in given or "COLUMNS" in self._environ):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if not (self.is_terminal or "width" in options or "COLUMNS" in self._environ):
             self.width = _WIDE
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

@@ -50,8 +50,8 @@ svg {{ width: 100%; min-width: 720px; height: auto; }}
 
 def html(title: str, pictures: Iterable[str]) -> str:
     """A page with these pictures (`svg`)."""
-    shown = "\n".join(f'<div class="timeline">\n{picture}</div>' for picture in pictures)
-    return _PAGE.format(title=_escaped(title), pictures=shown)
+    drawings = "\n".join(f'<div class="timeline">\n{picture}</div>' for picture in pictures)
+    return _PAGE.format(title=_escaped(title), pictures=drawings)
 
 
 def _escaped(text: str) -> str:

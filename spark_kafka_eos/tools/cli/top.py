@@ -68,5 +68,5 @@ class Look:
                 "see --topic"
             )
             partitions = [tp for tp in partitions if tp.topic in self._queries.outputs]
-        found = survey(self._cluster, partitions, now_ms=int(time.time() * 1e3), open_too=self._topics is None)
-        return Picture(survey=found, queries=queries, remarks=tuple(remarks))
+        transactions = survey(self._cluster, partitions, now_ms=int(time.time() * 1e3), open_too=self._topics is None)
+        return Picture(survey=transactions, queries=queries, remarks=tuple(remarks))

@@ -76,29 +76,31 @@ def partition_rows(picture: Picture) -> list[Row]:
 
 def query_rows(picture: Picture) -> list[Row]:
     """The queries that have committed to the cluster."""
-    return [_query_row(each, picture.survey) for each in picture.queries]
+    return [_query_row(query, picture.survey) for query in picture.queries]
 
 
 def chosen(rows: Iterable[Row], *, text: str, column: int, reverse: bool) -> list[Row]:
     """The rows that contain `text` in a cell, sorted by a column."""
-    wanted = text.lower()
-    found = sorted((row for row in rows if any(wanted in cell.lower() for cell in row.cells)), key=lambda row: row.key)
-    known = [row for row in found if row.values[column] is not None]
-    unknown = [row for row in found if row.values[column] is None]
-    return [*sorted(known, key=lambda row: row.values[column], reverse=reverse), *unknown]
+    pattern = text.lower()
+    matching = sorted(
+        (row for row in rows if any(pattern in cell.lower() for cell in row.cells)), key=lambda row: row.key
+    )
+    sortable = [row for row in matching if row.values[column] is not None]
+    unknown = [row for row in matching if row.values[column] is None]
+    return [*sorted(sortable, key=lambda row: row.values[column], reverse=reverse), *unknown]
 
 
 def remarks(picture: Picture) -> list[str]:
     """What is missing in the picture, in a few words each."""
     survey = picture.survey
-    said = [f"broker {node} does not answer" for node in sorted(survey.silent)]
+    texts = [f"broker {node} does not answer" for node in sorted(survey.silent)]
     if survey.unread:
-        said.append(f"{len(survey.unread)} partitions cannot be read")
-    return [*said, *picture.remarks]
+        texts.append(f"{len(survey.unread)} partitions cannot be read")
+    return [*texts, *picture.remarks]
 
 
 def _transaction_row(survey: Survey, facts: TransactionFacts) -> Row:
-    held = survey.held_by(facts.transactional_id)
+    offsets = survey.held_by(facts.transactional_id)
     time_left = facts.timeout_left_ms
     overdue = time_left is not None and time_left <= 0
     return Row(
@@ -110,7 +112,7 @@ def _transaction_row(survey: Survey, facts: TransactionFacts) -> Row:
             str(facts.coordinator),
             ago(facts.age_ms),
             left(facts),
-            str(held),
+            str(offsets),
             str(len(facts.partitions)),
         ),
         values=(
@@ -120,7 +122,7 @@ def _transaction_row(survey: Survey, facts: TransactionFacts) -> Row:
             facts.coordinator,
             facts.age_ms,
             time_left,
-            held,
+            offsets,
             len(facts.partitions),
         ),
         style="bold red" if overdue else "" if facts.state == "Ongoing" else "yellow",
@@ -129,7 +131,7 @@ def _transaction_row(survey: Survey, facts: TransactionFacts) -> Row:
 
 def _partition_row(survey: Survey, part: OpenPart) -> Row:
     tp, since = part.partition, part.since_ms
-    held = part.held_offsets
+    offsets = part.held_offsets
     age = None if since is None else max(0, survey.taken_ms - since)
     owner = f"producer {part.producer.producer_id}" if part.facts is None else part.facts.transactional_id
     count = len(open_in(survey.producers[tp]))
@@ -137,21 +139,21 @@ def _partition_row(survey: Survey, part: OpenPart) -> Row:
         key=str(tp),
         cells=(
             str(tp),
-            "unknown" if held is None else str(held),
+            "unknown" if offsets is None else str(offsets),
             ago(age),
             str(count),
             WHO_ENDS[part.ending],
             owner,
         ),
-        values=(tp, held, age, count, part.ending.value, owner),
+        values=(tp, offsets, age, count, part.ending.value, owner),
         style="" if part.ending is Ending.OWNER else STYLES[part.ending],
     )
 
 
 def _query_row(query: QueryStatus, survey: Survey) -> Row:
     committed = None if query.last is None else max(0, survey.taken_ms - query.last.record.timestamp_ms)
-    known = [output.held_offsets for output in outputs(query.outputs, survey) if output.held_offsets is not None]
-    written = sum(known) if known else None
+    counts = [output.held_offsets for output in outputs(query.outputs, survey) if output.held_offsets is not None]
+    written = sum(counts) if counts else None
     batch = None if query.entry is None else query.entry.batch_id
     match query.owner:
         case TransactionFacts(state=state):

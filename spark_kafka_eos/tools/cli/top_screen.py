@@ -56,16 +56,16 @@ class RowTable(DataTable[Text]):
         """Show a picture; the cursor stays on its row."""
         at = self.row_key or self._kept
         rows = self._rows(picture)
-        found = top_rows.chosen(rows, text=text, column=self.sorted_by, reverse=self.reverse)
+        selected = top_rows.chosen(rows, text=text, column=self.sorted_by, reverse=self.reverse)
         self.clear()
-        for row in found[:MOST_ROWS]:
+        for row in selected[:MOST_ROWS]:
             cells = zip(self.columns_shown.names, row.cells, strict=True)
             self.add_row(*(Text(cell, row.style, justify=self._side(name)) for name, cell in cells), key=row.key)
         if at is not None and at in self.rows:
             self.move_cursor(row=self.get_row_index(at))
-        more = len(found) - MOST_ROWS
-        shown = f"{len(found)} of {len(rows)}" if len(found) < len(rows) else f"{len(rows)}"
-        self.border_title = f"{self.title}: {shown}" + (f", the first {MOST_ROWS} shown" if more > 0 else "")
+        more = len(selected) - MOST_ROWS
+        count = f"{len(selected)} of {len(rows)}" if len(selected) < len(rows) else f"{len(rows)}"
+        self.border_title = f"{self.title}: {count}" + (f", the first {MOST_ROWS} shown" if more > 0 else "")
 
     @property
     def row_key(self) -> str | None:
@@ -91,13 +91,13 @@ class Details(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,d,enter", "dismiss", "Back")]
 
-    def __init__(self, shown: RenderableType) -> None:
+    def __init__(self, content: RenderableType) -> None:
         super().__init__()
-        self._shown = shown
+        self._details = content
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="details"):
-            yield Static(self._shown)
+            yield Static(self._details)
 
 
 class Top(App[None]):
@@ -191,18 +191,18 @@ class Top(App[None]):
         status.update(Text(" · ".join(self._status())))
 
     def _status(self) -> list[str]:
-        said = []
+        parts = []
         if self._trouble is not None:
             since, what = self._trouble
-            said.append(f"no answer since {_time(since)}: {what}")
+            parts.append(f"no answer since {_time(since)}: {what}")
         if self._picture is None:
-            said.append("no picture yet")
+            parts.append("no picture yet")
         else:
-            said.append(f"as of {_time(self._picture.survey.taken_ms / 1e3)}")
-        said.append("paused" if self._paused else f"every {self._seconds:g} s")
+            parts.append(f"as of {_time(self._picture.survey.taken_ms / 1e3)}")
+        parts.append("paused" if self._paused else f"every {self._seconds:g} s")
         if self._text:
-            said.append(f"filter: {self._text}")
-        return said + ([] if self._picture is None else top_rows.remarks(self._picture))
+            parts.append(f"filter: {self._text}")
+        return parts + ([] if self._picture is None else top_rows.remarks(self._picture))
 
     # -- keys
 
@@ -262,15 +262,15 @@ def describe(picture: Picture, table: str, key: str) -> RenderableType:
     """Everything in the picture about a row of a table."""
     survey = picture.survey
     if table == "partitions":
-        found = [part for part in survey.open_parts if str(part.partition) == key]
+        parts = [part for part in survey.open_parts if str(part.partition) == key]
         return Group(
             Text(key, "bold"),
-            transaction_tables.parts(survey, [(part.partition, part) for part in found]),
-            *(Text(_owner(part.partition, part.facts is None), "dim") for part in found[:1]),
-            *(Text(transaction_tables.abort_command(part)) for part in found if part in survey.hanging),
+            transaction_tables.parts(survey, [(part.partition, part) for part in parts]),
+            *(Text(_owner(part.partition, part.facts is None), "dim") for part in parts[:1]),
+            *(Text(transaction_tables.abort_command(part)) for part in parts if part in survey.hanging),
         )
     if table == "queries":
-        row = next(each for each in picture.queries if each.transactional_id == key)
+        row = next(query for query in picture.queries if query.transactional_id == key)
         return query.description(row, survey.taken_ms, written=outputs(row.outputs, survey))
     return transaction_tables.description(survey, survey.transactions[key])
 

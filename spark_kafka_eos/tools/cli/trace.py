@@ -43,24 +43,24 @@ def trace(
               3: there is no such timeline
     """
     reports = _reports(trace_dir, transactional_id)
-    shown = reports[-last:] if batch is None else [report for report in reports if report.batch_id == batch]
-    if not shown:
+    selected = reports[-last:] if batch is None else [report for report in reports if report.batch_id == batch]
+    if not selected:
         raise ToolFailed(
             f"{trace_dir} has no timeline of batch {batch} of {transactional_id!r}",
             action=f"It has the batches {reports[0].batch_id} to {reports[-1].batch_id}.",
         )
-    phases = {id(report): _spark_phases(trace_dir, report) for report in shown}
+    phases = {id(report): _spark_phases(trace_dir, report) for report in selected}
     if html_file is not None:
-        pictures = (svg(report, phases[id(report)]) for report in shown)
+        pictures = (svg(report, phases[id(report)]) for report in selected)
         html_file.write_text(html(f"Last batches of {transactional_id}", pictures), encoding="utf-8")
     if svg_file is not None:
-        svg_file.write_text(svg(shown[-1], phases[id(shown[-1])]), encoding="utf-8")
+        svg_file.write_text(svg(selected[-1], phases[id(selected[-1])]), encoding="utf-8")
     if as_json:
-        for report in shown:
+        for report in selected:
             print(json.dumps(report.to_json()))
         return
     console = Console(highlight=False)
-    for report in shown:
+    for report in selected:
         console.print(Text(heading(report), "bold"), Text(f"query {report.query_id}"), sep="\n")
         console.print(table(report, phases[id(report)]))
 
@@ -90,7 +90,7 @@ def _spark_phases(folder: Path, report: CommitReport) -> tuple[Phase, ...]:
 
 def table(report: CommitReport, spark: tuple[Phase, ...] = ()) -> Table:
     """A row per phase and per RPC. A narrow terminal folds long names and cuts nothing."""
-    shown = Table(
+    table = Table(
         Column("at ms", justify="right"),
         Column("took ms", justify="right"),
         Column("step or request", overflow="fold", min_width=24),
@@ -101,12 +101,12 @@ def table(report: CommitReport, spark: tuple[Phase, ...] = ()) -> Table:
     for style, phases in (("dim", spark), ("cyan", report.trace.phases)):
         for phase in phases:
             name = f"Spark: {phase.name}" if phases is spark else phase.name
-            shown.add_row(_ms(phase.start), _ms(phase.milliseconds), Text(name, style))
+            table.add_row(_ms(phase.start), _ms(phase.milliseconds), Text(name, style))
     for rpc in report.trace.rpcs():
-        shown.add_row(*_cells(rpc))
+        table.add_row(*_cells(rpc))
     if report.trace.left_out:
-        shown.add_row("", "", f"and {report.trace.left_out} other requests")
-    return shown
+        table.add_row("", "", f"and {report.trace.left_out} other requests")
+    return table
 
 
 def _cells(rpc: Rpc) -> tuple[str | Text, ...]:

@@ -28,24 +28,24 @@ STYLES = {
 # -- tables
 
 
-def listing(found: Survey, *, only_open: bool) -> RenderableType:
+def listing(survey: Survey, *, only_open: bool) -> RenderableType:
     """One row per transactional.id: the open ones first, by age."""
-    shown = _table("transactional id", "state", "producer", "node", right=("age", "left", "held"))
-    for each in _sorted(found, only_open=only_open):
-        held = found.held_by(each.transactional_id)
-        shown.add_row(
-            Text(each.transactional_id),
-            Text(each.state, "yellow" if each.is_open else ""),
-            Text(_producer(each.producer_id, each.epoch)),
-            Text(str(each.coordinator)),
-            Text(ago(each.age_ms) if each.is_open else ""),
-            Text(left(each)),
-            Text(_offsets(held) if each.is_open else ""),
+    table = _table("transactional id", "state", "producer", "node", right=("age", "left", "held"))
+    for facts in _sorted(survey, only_open=only_open):
+        offsets = survey.held_by(facts.transactional_id)
+        table.add_row(
+            Text(facts.transactional_id),
+            Text(facts.state, "yellow" if facts.is_open else ""),
+            Text(_producer(facts.producer_id, facts.epoch)),
+            Text(str(facts.coordinator)),
+            Text(ago(facts.age_ms) if facts.is_open else ""),
+            Text(left(facts)),
+            Text(_offsets(offsets) if facts.is_open else ""),
         )
-    return Group(shown, *_remarks(found))
+    return Group(table, *_remarks(survey))
 
 
-def description(found: Survey, facts: TransactionFacts, with_table: LedgerEntry | None = None) -> RenderableType:
+def description(survey: Survey, facts: TransactionFacts, with_table: LedgerEntry | None = None) -> RenderableType:
     """Everything about one transactional.id; `with_table`: the entry in its open transaction, if a table takes part."""
     lines = Table.grid(padding=(0, 2))
     for name, value in (
@@ -60,72 +60,72 @@ def description(found: Survey, facts: TransactionFacts, with_table: LedgerEntry 
     ):
         lines.add_row(Text(name), Text(value))
     if not facts.is_open:
-        return Group(lines, *_remarks(found))
-    return Group(lines, parts(found, _parts_of(found, facts)), *_remarks(found))
+        return Group(lines, *_remarks(survey))
+    return Group(lines, parts(survey, _parts_of(survey, facts)), *_remarks(survey))
 
 
-def parts(found: Survey, rows: Iterable[tuple[TopicPartition, OpenPart | None]]) -> Table:
+def parts(survey: Survey, rows: Iterable[tuple[TopicPartition, OpenPart | None]]) -> Table:
     """One row per partition of an open transaction; None: its leader has nothing open, or did not answer."""
-    shown = _table("partition", "who ends it", right=("from", "held", "since", "stable", "end"))
+    table = _table("partition", "who ends it", right=("from", "held", "since", "stable", "end"))
     for tp, part in rows:
         if part is None:
-            shown.add_row(str(tp), "no answer" if tp in found.unread else "no record yet")
+            table.add_row(str(tp), "no answer" if tp in survey.unread else "no record yet")
             continue
         marks = part.marks
-        shown.add_row(
+        table.add_row(
             Text(str(tp)),
             Text(WHO_ENDS[part.ending], STYLES[part.ending]),
             str(part.producer.start_offset),
             _offsets(part.held_offsets),
-            "" if part.since_ms is None else f"{ago(found.taken_ms - part.since_ms)} ago",
+            "" if part.since_ms is None else f"{ago(survey.taken_ms - part.since_ms)} ago",
             *(("", "") if marks is None else (str(marks.last_stable_offset), str(marks.high_watermark))),
         )
-    return shown
+    return table
 
 
-def hanging(found: Survey) -> RenderableType:
+def hanging(survey: Survey) -> RenderableType:
     """What hangs, with the command that aborts it, and what may hang."""
-    suspects = suspected(found)
-    shown = _table("partition", "producer", "", right=("from", "last record", "held"))
+    suspects = suspected(survey)
+    table = _table("partition", "producer", "", right=("from", "last record", "held"))
     for part in suspects:
         producer = part.producer
         last = producer.last_timestamp_ms
-        shown.add_row(
+        table.add_row(
             Text(str(part.partition)),
             Text(_producer(producer.producer_id, producer.epoch)),
             Text(part.ending, STYLES[part.ending]),
             str(producer.start_offset),
-            "" if last is None else f"{ago(found.taken_ms - last)} ago",
+            "" if last is None else f"{ago(survey.taken_ms - last)} ago",
             _offsets(part.held_offsets),
         )
-    said: list[RenderableType] = [shown] if suspects else []
-    looked = f"{len(found.producers)} partition{'' if len(found.producers) == 1 else 's'} looked at"
-    certain = len(found.hanging)
-    said.append(Text(f"{certain} hanging transaction{'' if certain == 1 else 's'}; {looked}."))
-    said += [Text(abort_command(part)) for part in found.hanging]
+    parts: list[RenderableType] = [table] if suspects else []
+    looked = f"{len(survey.producers)} partition{'' if len(survey.producers) == 1 else 's'} looked at"
+    certain = len(survey.hanging)
+    parts.append(Text(f"{certain} hanging transaction{'' if certain == 1 else 's'}; {looked}."))
+    parts += [Text(abort_command(part)) for part in survey.hanging]
     if len(suspects) > certain:
-        said.append(
+        parts.append(
             Text(
                 "Unknown: not every coordinator answered, or this principal may not describe every transactional id "
                 "and the topic __transaction_state."
             )
         )
-    return Group(*said, *_remarks(found))
+    return Group(*parts, *_remarks(survey))
 
 
-def counts(found: Survey) -> RenderableType:
+def counts(survey: Survey) -> RenderableType:
     """KIP-98's counts; partitions without a producer are left out."""
     ids = _table("coordinator", "states", right=("transactional ids",))
-    for node, states in sorted(active_ids(found.listings).items()):
+    for node, states in sorted(active_ids(survey.listings).items()):
         ids.add_row(
             f"broker {node}", ", ".join(f"{n} {state}" for state, n in sorted(states.items())), str(states.total())
         )
     by_partition = _table("partition", right=("producer ids", "open", "held"))
-    for tp, each in sorted(producer_counts(found.producers).items()):
-        if each.producer_ids:
-            lag = _offsets(found.marks[tp].lag if tp in found.marks else None)
-            by_partition.add_row(Text(str(tp)), str(each.producer_ids), str(each.open_transactions), lag)
-    return Group(ids, by_partition, *_remarks(found))
+    for tp, counted in sorted(producer_counts(survey.producers).items()):
+        if counted.producer_ids:
+            lag = _offsets(survey.marks[tp].lag if tp in survey.marks else None)
+            by_partition.add_row(Text(str(tp)), str(counted.producer_ids), str(counted.open_transactions), lag)
+    return Group(ids, by_partition, *_remarks(survey))
 
 
 def abort_command(part: OpenPart) -> str:
@@ -152,9 +152,9 @@ WHO_ENDS = {
 }
 
 
-def suspected(found: Survey) -> list[OpenPart]:
+def suspected(survey: Survey) -> list[OpenPart]:
     """What hangs, or may hang."""
-    return [part for part in found.open_parts if part.ending in (Ending.NOBODY, Ending.UNKNOWN)]
+    return [part for part in survey.open_parts if part.ending in (Ending.NOBODY, Ending.UNKNOWN)]
 
 
 def left(facts: TransactionFacts) -> str:
@@ -170,24 +170,26 @@ def ago(milliseconds: int | None) -> str:
     return "" if milliseconds is None else duration(max(0, milliseconds))
 
 
-def _sorted(found: Survey, *, only_open: bool) -> list[TransactionFacts]:
-    others = [] if only_open else [each for each in found.transactions.values() if not each.is_open]
-    return [*found.open_transactions, *sorted(others, key=lambda each: each.transactional_id)]
+def _sorted(survey: Survey, *, only_open: bool) -> list[TransactionFacts]:
+    others = [] if only_open else [facts for facts in survey.transactions.values() if not facts.is_open]
+    return [*survey.open_transactions, *sorted(others, key=lambda facts: facts.transactional_id)]
 
 
-def _parts_of(found: Survey, facts: TransactionFacts) -> Iterator[tuple[TopicPartition, OpenPart | None]]:
+def _parts_of(survey: Survey, facts: TransactionFacts) -> Iterator[tuple[TopicPartition, OpenPart | None]]:
     """Every partition that the coordinator or a leader has in the transaction."""
-    known = {part.partition: part for part in found.parts_of(facts.transactional_id)}
-    yield from ((tp, known.get(tp)) for tp in sorted({*facts.partitions, *known}))
+    open_parts = {part.partition: part for part in survey.parts_of(facts.transactional_id)}
+    yield from ((tp, open_parts.get(tp)) for tp in sorted({*facts.partitions, *open_parts}))
 
 
-def _remarks(found: Survey) -> Iterator[Text]:
-    described = {*found.transactions}
-    lacking = [each for each in found.listings if is_open(each.state) and each.transactional_id not in described]
+def _remarks(survey: Survey) -> Iterator[Text]:
+    described = {*survey.transactions}
+    lacking = [
+        listing for listing in survey.listings if is_open(listing.state) and listing.transactional_id not in described
+    ]
     if lacking:
         yield Text(f"{len(lacking)} more open transactions could not be described.")
-    reasons = [f"Broker {node} did not answer: {why}." for node, why in sorted(found.silent.items())]
-    reasons += [f"Not looked at: {why}." for why in dict.fromkeys(found.unread.values())]
+    reasons = [f"Broker {node} did not answer: {why}." for node, why in sorted(survey.silent.items())]
+    reasons += [f"Not looked at: {why}." for why in dict.fromkeys(survey.unread.values())]
     yield from map(Text, reasons[:_REASONS])
     if len(reasons) > _REASONS:
         yield Text(f"{len(reasons) - _REASONS} more did not answer.")
@@ -215,17 +217,17 @@ def _offsets(count: int | None) -> str:
 # -- JSON
 
 
-def survey_json(found: Survey, *, only_open: bool) -> Mapping[str, Any]:
+def survey_json(survey: Survey, *, only_open: bool) -> Mapping[str, Any]:
     """The transactions, and what did not answer."""
     return {
-        "at_ms": found.taken_ms,
-        "transactions": [transaction_json(found, each) for each in _sorted(found, only_open=only_open)],
-        **_unanswered(found),
+        "at_ms": survey.taken_ms,
+        "transactions": [transaction_json(survey, facts) for facts in _sorted(survey, only_open=only_open)],
+        **_unanswered(survey),
     }
 
 
 def transaction_json(
-    found: Survey, facts: TransactionFacts, with_table: LedgerEntry | None = None
+    survey: Survey, facts: TransactionFacts, with_table: LedgerEntry | None = None
 ) -> Mapping[str, Any]:
     """One transaction. `client` is null, because Kafka does not store it."""
     batch = {} if with_table is None else {"query_id": with_table.query_id, "batch_id": with_table.batch_id}
@@ -243,18 +245,18 @@ def transaction_json(
         "timeout_left_ms": facts.timeout_left_ms,
         "partitions": [
             {"topic": tp.topic, "partition": tp.partition} | ({} if part is None else _part_json(part))
-            for tp, part in _parts_of(found, facts)
+            for tp, part in _parts_of(survey, facts)
         ],
     }
 
 
-def hanging_json(found: Survey) -> Mapping[str, Any]:
+def hanging_json(survey: Survey) -> Mapping[str, Any]:
     """What hangs, or may hang."""
     return {
-        "at_ms": found.taken_ms,
-        "partitions_looked_at": len(found.producers),
-        "hanging": [part_json(part) for part in suspected(found)],
-        **_unanswered(found),
+        "at_ms": survey.taken_ms,
+        "partitions_looked_at": len(survey.producers),
+        "hanging": [part_json(part) for part in suspected(survey)],
+        **_unanswered(survey),
     }
 
 
@@ -273,25 +275,25 @@ def part_json(part: OpenPart) -> Mapping[str, Any]:
     }
 
 
-def counts_json(found: Survey) -> Mapping[str, Any]:
+def counts_json(survey: Survey) -> Mapping[str, Any]:
     """KIP-98's counts."""
     return {
-        "at_ms": found.taken_ms,
+        "at_ms": survey.taken_ms,
         "coordinators": [
             {"coordinator": node, "transactional_ids": states.total(), "states": dict(sorted(states.items()))}
-            for node, states in sorted(active_ids(found.listings).items())
+            for node, states in sorted(active_ids(survey.listings).items())
         ],
         "partitions": [
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
-                "producer_ids": each.producer_ids,
-                "open_transactions": each.open_transactions,
-                "held_offsets": found.marks[tp].lag if tp in found.marks else None,
+                "producer_ids": counted.producer_ids,
+                "open_transactions": counted.open_transactions,
+                "held_offsets": survey.marks[tp].lag if tp in survey.marks else None,
             }
-            for tp, each in sorted(producer_counts(found.producers).items())
+            for tp, counted in sorted(producer_counts(survey.producers).items())
         ],
-        **_unanswered(found),
+        **_unanswered(survey),
     }
 
 
@@ -306,8 +308,8 @@ def _part_json(part: OpenPart) -> dict[str, Any]:
     }
 
 
-def _unanswered(found: Survey) -> Mapping[str, Any]:
+def _unanswered(survey: Survey) -> Mapping[str, Any]:
     return {
-        "silent_brokers": {str(node): why for node, why in sorted(found.silent.items())},
-        "unread_partitions": {str(tp): why for tp, why in sorted(found.unread.items())},
+        "silent_brokers": {str(node): why for node, why in sorted(survey.silent.items())},
+        "unread_partitions": {str(tp): why for tp, why in sorted(survey.unread.items())},
     }

@@ -60,8 +60,8 @@ def list_(
         watch(
             lambda: survey(cluster, now_ms=_now(), all_ids=not only_open),
             every,
-            view=lambda found: tables.listing(found, only_open=only_open),
-            to_json=lambda found: tables.survey_json(found, only_open=only_open),
+            view=lambda survey: tables.listing(survey, only_open=only_open),
+            to_json=lambda survey: tables.survey_json(survey, only_open=only_open),
             as_json=as_json,
         )
 
@@ -77,10 +77,12 @@ def describe(
     """Describe a transactional id, and what its open transaction holds back in each partition."""
     with _cluster(bootstrap_servers, properties) as cluster:
         watch(
-            lambda: _one(cluster, transactional_id),
+            lambda: _described(cluster, transactional_id),
             every,
-            view=lambda found: tables.description(found.survey, found.facts, found.with_table),
-            to_json=lambda found: tables.transaction_json(found.survey, found.facts, found.with_table),
+            view=lambda description: tables.description(description.survey, description.facts, description.with_table),
+            to_json=lambda description: tables.transaction_json(
+                description.survey, description.facts, description.with_table
+            ),
             as_json=as_json,
         )
 
@@ -100,14 +102,14 @@ def hanging(
               3: it could not be checked, or not in all partitions
     """
     with _cluster(bootstrap_servers, properties) as cluster:
-        found = survey(cluster, partitions_of(cluster, topic), now_ms=_now())
+        snapshot = survey(cluster, partitions_of(cluster, topic), now_ms=_now())
     if as_json:
-        print(json.dumps(tables.hanging_json(found), indent=1))
+        print(json.dumps(tables.hanging_json(snapshot), indent=1))
     else:
-        Console(highlight=False).print(tables.hanging(found))
-    if found.hanging:
+        Console(highlight=False).print(tables.hanging(snapshot))
+    if snapshot.hanging:
         raise typer.Exit(FAILED)
-    if found.unread or tables.suspected(found):
+    if snapshot.unread or tables.suspected(snapshot):
         raise typer.Exit(NOT_CHECKED)
 
 
@@ -207,9 +209,9 @@ def _place(
     transactional_id: str | None, topic: str | None, partition: int | None, start_offset: int | None
 ) -> tuple[TopicPartition, int] | None:
     """Where to write a marker; None if a whole transactional.id is meant. Raises typer.BadParameter."""
-    given = {"--topic": topic, "--partition": partition, "--start-offset": start_offset}
+    flags = {"--topic": topic, "--partition": partition, "--start-offset": start_offset}
     if transactional_id is not None:
-        for flag, value in given.items():
+        for flag, value in flags.items():
             if value is not None:
                 raise typer.BadParameter(
                     "cannot be combined with ID, which aborts the whole transaction", param_hint=flag
@@ -218,7 +220,7 @@ def _place(
     if topic is None and partition is None and start_offset is None:
         raise typer.BadParameter("give an ID, or --topic, --partition and --start-offset", param_hint="ID")
     if topic is None or partition is None or start_offset is None:
-        lacking = next(flag for flag, value in given.items() if value is None)
+        lacking = next(flag for flag, value in flags.items() if value is None)
         raise typer.BadParameter("--topic, --partition and --start-offset are needed together", param_hint=lacking)
     return TopicPartition(topic, partition), start_offset
 
@@ -227,7 +229,7 @@ def _place(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _One:
+class _Description:
     """One transactional.id, with a survey of its partitions, and the entry in its open transaction if a table takes
     part.
     """
@@ -237,19 +239,19 @@ class _One:
     with_table: LedgerEntry | None = None
 
 
-def _one(cluster: Cluster, transactional_id: str) -> _One:
+def _described(cluster: Cluster, transactional_id: str) -> _Description:
     facts = owner_of(cluster, transactional_id)
     if facts is None:
         raise ToolFailed(
             f"no coordinator knows the transactional id {transactional_id!r}",
             action="`kafka-eos transactions list` shows those that there are.",
         )
-    found = survey(cluster, facts.partitions, now_ms=_now())
-    facts = found.transactions.get(transactional_id, facts)
+    snapshot = survey(cluster, facts.partitions, now_ms=_now())
+    facts = snapshot.transactions.get(transactional_id, facts)
     with_table = None
     with contextlib.suppress(KafkaEosError):  # of the ledger, which need not be read to describe the rest
         with_table = taking_part(cluster, facts)
-    return _One(survey=found, facts=facts, with_table=with_table)
+    return _Description(survey=snapshot, facts=facts, with_table=with_table)
 
 
 def _cluster(bootstrap_servers: str | None, properties: Path | None, *, answer_ms: int = ANSWER_MS) -> Cluster:

@@ -120,8 +120,8 @@ def verify(
     if copy and source is None:
         raise typer.BadParameter("requires --source, the topic that TOPIC is a copy of", param_hint="--copy")
     if source is None and (source_bootstrap_servers is not None or source_properties is not None):
-        given = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
-        raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=given)
+        flag = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
+        raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=flag)
 
     if ledger_key is not None:
         if not ledger_key.startswith(("env:", "file:")):
@@ -195,15 +195,15 @@ def print_report(check: Callable[[OnProgress], Report], *, as_json: bool) -> int
 
 def table(report: Report) -> Table:
     """One row per invariant, with the first violation of each kind."""
-    shown = Table(*(Column(name, overflow="fold") for name in ("", "invariant", "checked", "verdict")), show_lines=True)
+    table = Table(*(Column(name, overflow="fold") for name in ("", "invariant", "checked", "verdict")), show_lines=True)
     for finding in report.findings:
-        shown.add_row(
+        table.add_row(
             str(finding.invariant.value),
             Text.assemble((finding.invariant.name.lower(), "bold"), "\n", _MEANS[finding.invariant]),
             f"{finding.checked:,}\n{finding.unit}",
             Text.assemble((finding.verdict, _STYLES[finding.verdict]), *_remarks(finding)),
         )
-    return shown
+    return table
 
 
 def _remarks(finding: CheckedInvariant) -> list[str]:
@@ -217,8 +217,8 @@ def summary(report: Report) -> str:
     """What was read, how long it took, and the verdict, in a sentence or two."""
     concerned = report.violated or report.unproven
     verdict = f"{report.verdict}: {', '.join(invariant.name.lower() for invariant in concerned)}"
-    each = ", ".join(f"{count:,} in {topic}" for topic, count in report.topics.items())
-    by_topic = f" ({each})" if len(report.topics) > 1 else ""
+    counts = ", ".join(f"{count:,} in {topic}" for topic, count in report.topics.items())
+    by_topic = f" ({counts})" if len(report.topics) > 1 else ""
     return (
         f"{report.topic}: {report.records:,} records committed{by_topic} and {report.uncommitted:,} not, read by "
         f"{', '.join(report.readers)}, in {report.seconds:.1f} s; "

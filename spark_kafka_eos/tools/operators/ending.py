@@ -44,10 +44,10 @@ class HangingPart:
     def judge(self) -> AbortDecision:
         """Look at the partition now. Raises ToolFailed if it cannot be looked at."""
         tp = self._partition
-        answer = survey(self._cluster, [tp], now_ms=int(time.time() * 1e3))
-        if tp in answer.unread:
-            raise ToolFailed(f"cannot look at {tp}: {answer.unread[tp]}")
-        starts = {part.producer.start_offset: part for part in answer.open_parts}
+        snapshot = survey(self._cluster, [tp], now_ms=int(time.time() * 1e3))
+        if tp in snapshot.unread:
+            raise ToolFailed(f"cannot look at {tp}: {snapshot.unread[tp]}")
+        starts = {part.producer.start_offset: part for part in snapshot.open_parts}
         self._part = starts.get(self._start_offset)
         if self._part is None:
             others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
