@@ -33,7 +33,7 @@ def await_stable(bootstrap: str, topic: str, behind: Sequence[int] | None = None
     `behind`: of each partition, how many offsets lie behind the last stable one for good; without it, none of any.
     """
     deadline = time.monotonic() + 60
-    with Cluster(source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}).client) as cluster:
+    with Cluster(source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"}).client) as cluster:
         partitions = [TopicPartition(topic, number) for number in sorted(cluster.topic(topic).partitions)]
         wanted = [0] * len(partitions) if behind is None else [*behind]
         while True:
