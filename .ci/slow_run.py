@@ -123,7 +123,11 @@ PARTS = {
         "tests/unit/lab/test_fuzz.py",
     ],
     **{f"topics-{part}": [f"{TOPICS}[{part}]"] for part in range(4)},
-    "registry": ["tests/unit/registry/test_apicurio.py", "tests/unit/registry/test_fuzzed_schemas.py"],
+    "registry": [
+        "tests/unit/registry/test_apicurio.py",
+        "tests/unit/registry/test_fuzzed_schemas.py",
+        "tests/unit/registry/test_protobuf_samples.py",
+    ],
     "clusters": [
         "tests/spark/test_databricks.py",
         "tests/spark/test_doctor.py",

@@ -89,7 +89,8 @@ class EncodeSettings:
     `topic` takes all rows; if it is None, each row names its own. `targets` has the topics that were looked up already.
     `output_topics` are those that rows may go to (KIP-609's pre-registration); if it is empty, to all. `ledger_topic`
     is the query's own, "" without a ledger: no row may go there. `links` is the number of headers to sample
-    (`observe.links`). Without `dead_letters`, a row that cannot be written is an error.
+    (`observe.links`). `schema_ids` are columns that `to_confluent` has encoded, with the ids before their values.
+    Without `dead_letters`, a row that cannot be written is an error.
     """
 
     topic: str | None
@@ -102,6 +103,7 @@ class EncodeSettings:
     max_buffered_bytes: int = 64 * 1_048_576
     links: int = 0
     dead_letters: DeadLetterTopic | None = None
+    schema_ids: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(slots=True)

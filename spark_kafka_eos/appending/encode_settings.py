@@ -22,6 +22,7 @@ def encode_settings(
     *,
     query_id: str | None = None,
     batch_id: int | None = None,
+    schema_ids: frozenset[tuple[str, int]] = frozenset(),
 ) -> EncodeSettings:
     """For rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
     `query_id` and `batch_id` are for the headers of dead letters.
@@ -60,6 +61,7 @@ def encode_settings(
         max_request_size=options.max_request_size,
         links=options.open_telemetry_links,
         dead_letters=dead_letters or None,
+        schema_ids=schema_ids,
     )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema, errors_of_source
+from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS
 from spark_kafka_eos.registry.client import (
     Registry,
     SchemaText,
@@ -21,7 +22,7 @@ from spark_kafka_eos.registry.client import (
 )
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.formats import QuerySchema, format_of, same
-from spark_kafka_eos.registry.framing import KEY_HEADER, VALUE_HEADER, header_ids
+from spark_kafka_eos.registry.framing import header_ids
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rules import READING, WRITING, rule_names
 
@@ -60,7 +61,7 @@ class ConfluentDecoder:
 
         Raises UndecodableRecord in mode "fail", RegistryError in both.
         """
-        name = KEY_HEADER if self.key else VALUE_HEADER
+        name = SCHEMA_IDS["key" if self.key else "value"]
         ids = None if headers is None else header_ids(headers, name).cast(pa.binary())
         with errors_of_source():
             decoded = decode(

@@ -117,7 +117,10 @@ def to_confluent(
         with errors_of_source():
             return encoder(values)
 
-    made: Column = _udf(to_registry, pa.binary())(column)
+    from spark_kafka_eos.spark.rows import SCHEMA_ID
+
+    # For the sink, which then knows the headers that name another schema.
+    made: Column = _udf(to_registry, pa.binary())(column).alias("encoded", metadata={SCHEMA_ID: encoder.schema_id})
     return made
 
 

@@ -28,7 +28,6 @@ from spark_kafka_eos.kafka.wire.columns import lengths
 
 SchemaKey = int | UUID
 
-KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
 _ID_BYTES, _GUID_BYTES = 5, 17
 _GLUE, _GLUE_BYTES = 3, 18
 

@@ -452,12 +452,12 @@ def _fill(message: Any, value: dict[str, Any], path: str) -> None:
 def _set(message: Any, field: FieldDescriptor, value: Any, path: str) -> None:
     target = getattr(message, field.name)
     if _is_map(field):
-        inner = field.message_type.fields_by_number[2]
+        of_key, inner = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
         for key, each in value:
             if inner.message_type is None:
-                target[key] = _scalar(inner, each)
+                target[_scalar(of_key, key)] = _scalar(inner, each)
             else:
-                _set_message(target[key], each, path)
+                _set_message(target[_scalar(of_key, key)], each, path)
     elif _repeated(field):
         for each in value:
             if field.message_type is None:

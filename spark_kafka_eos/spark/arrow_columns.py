@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from spark_kafka_eos.appending.blocks import ROWS
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import InvalidSchema
+from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS, without
 from spark_kafka_eos.reading.records import TYPES
 
 ENCODED = "encoded_"  # and the column's name: what was read, beside what was decoded of it
@@ -94,8 +95,9 @@ def decoded(
 
 
 def encoded(rows: pa.RecordBatch, encode: Mapping[str, Encoder]) -> pa.RecordBatch:
-    """What the transform returned, with these columns encoded. A row with an error keeps what was read, from the column
-    `encoded_…`. Raises InvalidSchema if a column is missing, and what the encoder raises.
+    """What the transform returned, with these columns encoded, and without headers that name the schemas of what was
+    read. A row with an error keeps what was read, from the column `encoded_…`, and all headers. Raises InvalidSchema if
+    a column is missing, and what the encoder raises.
     """
     if not encode:
         return rows
@@ -120,7 +122,19 @@ def encoded(rows: pa.RecordBatch, encode: Mapping[str, Encoder]) -> pa.RecordBat
                 dead, rows.column(at[ENCODED + name]).cast(pa.binary()), encoder(_only(column, pc.invert(dead)))
             )
         rows = rows.set_column(at[name], rows.schema.names[at[name]], column)
+        if "headers" in at and _has_headers(rows.column(at["headers"])):
+            good = pa.repeat(pa.scalar(True), rows.num_rows) if dead is None else pc.invert(dead)
+            headers = without(rows.column(at["headers"]), SCHEMA_IDS[name], good)
+            rows = rows.set_column(at["headers"], rows.schema.names[at["headers"]], headers)
     return rows
+
+
+def _has_headers(column: pa.Array) -> bool:
+    """Whether it can be a column of headers; others do not fit the sink, which says so."""
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    return pa.types.is_struct(kind.value_type) and "key" in kind.value_type.names
 
 
 def check_types(rows: pa.Schema, encode: Mapping[str, Encoder]) -> None:

@@ -63,7 +63,10 @@ def _original(frame: DataFrame, name: str) -> Column:
 def _either(frame: DataFrame, dead: Column, name: str, given: Column | None) -> Column:
     """The original of a dead letter, and what is `given` of the other rows; binary, as the source's columns are."""
     original = _original(frame, name).cast("binary")
-    return (original if given is None else F.when(dead, original).otherwise(given.cast("binary"))).alias(name)
+    if given is None:
+        return original.alias(name)
+    metadata = frame.select(given).schema.fields[0].metadata  # what `to_confluent` says of a column, `when` forgets
+    return F.when(dead, original).otherwise(given.cast("binary")).alias(name, metadata=metadata)
 
 
 def _source(frame: DataFrame) -> Column:

@@ -26,7 +26,7 @@ from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
 from spark_kafka_eos.kafka.wire.columns import from_offsets
 from spark_kafka_eos.observe.links import Traceparents
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.spark.rows import arrow_rows
+from spark_kafka_eos.spark.rows import arrow_rows, without_stale_ids
 from spark_kafka_eos.spark.shuffled import block_row, report_rows
 from spark_kafka_eos.startup.frozen import freeze_gc
 from spark_kafka_eos.startup.quickack import QuickAck
@@ -144,7 +144,8 @@ def _encoder(client: ClientOptions, settings: EncodeSettings, task: int) -> Bloc
 def _encode(
     batches: RowBatches, encoder: BlockEncoder, settings: EncodeSettings, sample: Traceparents
 ) -> Iterator[Block]:
-    for rows in arrow_rows(batches, dead_letters=settings.dead_letters is not None):
+    for converted in arrow_rows(batches, dead_letters=settings.dead_letters is not None):
+        rows = without_stale_ids(converted, settings.schema_ids)
         sample.add(rows)
         yield from encoder.add(rows)
     yield from encoder.finish()

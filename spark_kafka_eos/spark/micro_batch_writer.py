@@ -68,13 +68,14 @@ class BatchRows:
 
     `topic` is the topic of all rows, None if each row names its own. `output_topics` are the topics and partitions that
     the batch may write; if it is empty, all. With `rows_of`, the encode tasks make the output's rows from those of
-    `frame`.
+    `frame`. `schema_ids` are columns that `to_confluent` has encoded, with the ids before their values.
     """
 
     frame: DataFrame | None = None
     topic: str | None = None
     output_topics: tuple[OutputTopic, ...] = ()
     rows_of: RowsOf | None = None
+    schema_ids: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +308,14 @@ class MicroBatchWriter:
         if rows.frame is None:
             return StagedWrite(cluster, self._options, staging, list, batch.batch_id)
         options = replace(self._options, output_topics=rows.output_topics)
-        settings = encode_settings(options, rows.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id)
+        settings = encode_settings(
+            options,
+            rows.topic,
+            cluster,
+            query_id=batch.query_id,
+            batch_id=batch.batch_id,
+            schema_ids=rows.schema_ids,
+        )
         frame, attempts = rows.frame, itertools.count()
 
         def by_executors(identity: ProducerIdentity) -> Appended:

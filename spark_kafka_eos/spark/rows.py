@@ -46,6 +46,8 @@ SOURCE = StructType(
     ]
 )
 
+SCHEMA_ID = "kafka_eos.schema_id"  # in the metadata of a column that `to_confluent` has encoded
+
 _ACCEPTED: dict[str, tuple[type[DataType], ...]] = {
     "key": (BinaryType, StringType),
     "value": (BinaryType, StringType),
@@ -89,6 +91,35 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
                 action=f"Cast the column, for example df.withColumn('{name}', …).",
             )
     return [name for name in _ACCEPTED if name in present]
+
+
+def schema_ids(schema: StructType) -> frozenset[tuple[str, int]]:
+    """The columns `key` and `value` that `to_confluent` has encoded, and the ids that it put before their values."""
+    return frozenset(
+        (field.name.lower(), field.metadata[SCHEMA_ID])
+        for field in schema.fields
+        if SCHEMA_ID in field.metadata and field.name.lower() in ("key", "value")
+    )
+
+
+def without_stale_ids(rows: pa.RecordBatch, ids: frozenset[tuple[str, int]]) -> pa.RecordBatch:
+    """The rows without headers that name the schema of what was read, where the value begins with one of `ids`, which
+    `schema_ids` has found: clients look into the header first. A row with an error is as it was read.
+    """
+    if not ids or "headers" not in rows.schema.names:
+        return rows
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS, without
+
+    for name, schema_id in sorted(ids):
+        encoded = pc.starts_with(rows.column(name), b"\0" + schema_id.to_bytes(4, "big"))
+        if "error" in rows.schema.names:
+            encoded = pc.and_(encoded, rows.column("error").is_null())
+        headers = without(rows.column("headers"), SCHEMA_IDS[name], encoded)
+        rows = rows.set_column(rows.schema.get_field_index("headers"), pa.field("headers", headers.type), headers)
+    return rows
 
 
 def sink_rows(

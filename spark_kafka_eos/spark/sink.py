@@ -38,7 +38,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.features import StreamArrowWriter
 from spark_kafka_eos.spark.plans import PlanDigest, may_run, newest_plan, plan_of
-from spark_kafka_eos.spark.rows import check_schema
+from spark_kafka_eos.spark.rows import check_schema, schema_ids
 from spark_kafka_eos.spark.staged_message import StagedMessage, staged
 from spark_kafka_eos.spark.worker import STATS_ENDPOINT
 from spark_kafka_eos.startup.frozen import freeze_gc
@@ -96,6 +96,7 @@ class _Sink(QuickAck):
         check_schema(schema, topic=options.topic, dead_letters=options.dead_letter_topic is not None)
         self._connect, self._preflight = connect, preflight
         self._options = options
+        self._schema_ids = schema_ids(schema)
 
     def check(self) -> None:
         """Run the preflight, for the process that plans the write. Raises what is wrong before any task runs."""
@@ -119,7 +120,9 @@ class _Sink(QuickAck):
         with suppress(ImportError):
             importlib.import_module("pandas")
         # The task looks up the topics, because none of our code runs on the driver before it.
-        settings = encode_settings(self._options, self._options.topic, query_id=query_id, batch_id=batch_id)
+        settings = encode_settings(
+            self._options, self._options.topic, query_id=query_id, batch_id=batch_id, schema_ids=self._schema_ids
+        )
         task = task_context().partitionId()
         return stage_rows(batches, self._options.client, settings, self._staging, folder, task)
 

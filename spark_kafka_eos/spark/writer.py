@@ -31,7 +31,7 @@ from spark_kafka_eos.spark.encode_stage import RowsOf
 from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.jvm import running_batch
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
-from spark_kafka_eos.spark.rows import check_schema, sink_rows
+from spark_kafka_eos.spark.rows import check_schema, schema_ids, sink_rows
 from spark_kafka_eos.spark.stopping import stop_recognized
 from spark_kafka_eos.transaction.begun import begun_batches
 
@@ -107,6 +107,7 @@ class BatchTransaction:
             frame=functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames),
             topic=constant,
             output_topics=self._output_topics,
+            schema_ids=frozenset().union(*(schema_ids(frame.schema) for frame, _ in self._writes)),
         )
 
 

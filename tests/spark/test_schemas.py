@@ -13,14 +13,14 @@ from confluent_kafka.schema_registry import (
     SchemaRegistryClient,
     header_schema_id_serializer,
 )
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import ConfigurationError, from_confluent, to_confluent
+from spark_kafka_eos import ConfigurationError, TransactionalWriter, from_confluent, to_confluent, to_dead_letters
 from spark_kafka_eos.registry.client import close_sessions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.registry import RegistryServer
@@ -122,6 +122,50 @@ def test_schema_ids_in_headers_are_found(spark, registry, serialize):
     frame = spark.createDataFrame(rows, kind)
     decoded = frame.select(from_confluent("value", registry, topic="orders", headers="headers").alias("order"))
     assert [found.id for found in decoded.select("order.id").collect()] == [order(number)["id"] for number in (3, 4, 5)]
+
+
+@pytest.mark.broker
+def test_what_is_written_has_no_header_that_names_the_schema_of_what_was_read(
+    kafka: EmbeddedKafka, spark: SparkSession, registry: dict, serialize, tmp_path
+):
+    """With either sink, read by Confluent's deserializer, which looks into the header first. A dead letter keeps it."""
+    narrow = '{"type": "record", "name": "shop.Order", "fields": [{"name": "customer", "type": "string"}]}'
+    headers: list = []
+    body = serialize(order(3), headers, **{"schema.id.serializer": header_schema_id_serializer})
+    rows = [(body, [*headers, ("trace", b"1")]), (b"bad", headers)]
+    kind = "value binary, headers array<struct<key: string, value: binary>>"
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap}
+    for topic in ("headers-in", "headers-batch", "headers-out", "headers-dead"):
+        kafka.create_topic(topic, 1)
+    frame = spark.createDataFrame(rows, kind).repartition(1)
+    frame.write.format("kafka-eos").options(**servers, topic="headers-in").mode("append").save()
+    source = {**servers, "includeHeaders": "true", "startingOffsets": "earliest"}
+    decode = from_confluent("value", registry, schema=narrow, headers="headers", mode="permissive").alias("decoded")
+    encoded = to_confluent("decoded.value", registry, topic="headers", schema=narrow, register=True)
+
+    read = spark.read.format("kafka-eos").options(**source, subscribe="headers-in").load().select("*", decode)
+    good = read.where("decoded.error is null").select(encoded.alias("value"), "headers")
+    good.write.format("kafka-eos").options(**servers, topic="headers-batch").mode("append").save()
+
+    options = servers | {"kafka.transactional.id": "headers", "topic": "headers-out", "deadLetterTopic": "headers-dead"}
+    writer = TransactionalWriter(options)
+    stream = spark.readStream.format("kafka-eos").options(**source, subscribe="headers-in").load().select("*", decode)
+    asides = to_dead_letters(stream, "decoded", value=encoded)
+    query = asides.writeStream.foreachBatch(writer).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+
+    def written(topic: str) -> list:
+        frame = spark.read.format("kafka-eos").options(**source, subscribe=topic).load()
+        return [(bytes(row.value), [(each.key, bytes(each.value)) for each in row.headers]) for row in frame.collect()]
+
+    with SchemaRegistryClient(registry) as client:
+        for topic in ("headers-batch", "headers-out"):
+            ((value, left),) = written(topic)
+            assert [key for key, _ in left] == ["trace"]
+            context = SerializationContext("headers", MessageField.VALUE, left)
+            assert AvroDeserializer(client)(value, context) == {"customer": order(3)["customer"]}
+    ((value, kept),) = written("headers-dead")
+    assert value == b"bad" and kept[: len(headers)] == headers
 
 
 def test_a_bad_record_fails_the_query_or_is_told(spark, registry, serialize):

@@ -11,6 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka.schema_registry import header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from spark_kafka_eos import confluent_decoder, confluent_encoder, from_confluent, to_confluent
 from spark_kafka_eos.appending.blocks import EncodeSettings
@@ -191,6 +194,41 @@ def test_a_row_with_an_error_of_the_query_keeps_what_was_read(server, encoder, v
     without = SqlTransform(query.replace("encoded_value, ", ""))
     with pytest.raises(InvalidSchema, match="no column 'encoded_value' with what was read"):
         RangeReader(source_options(SOURCE), without, decode=decode, encode={"value": encoder}).check(OUT)
+
+
+@pytest.mark.parametrize("transform", ["none", "sql", "function"])
+def test_what_is_encoded_has_no_header_that_names_the_schema_of_what_was_read(
+    server, client, encoder, monkeypatch, transform
+):
+    """Confluent's deserializers look into the header first. A row with an error keeps it, as it was read."""
+    headers: list = []
+    conf = {"schema.id.serializer": header_schema_id_serializer, "auto.register.schemas": True}
+    wider = ORDER.replace('"fields": [', '"fields": [{"name": "no", "type": "double"}, ')
+    context = SerializationContext("wide", MessageField.VALUE, headers)
+    body = AvroSerializer(client, wider, conf=conf)({"no": 0.5, "id": 1, "who": "Zoë"}, context)
+    stale = [{"key": key, "value": value} for key, value in headers]
+    kept = [{"key": "trace", "value": b"1"}, {"key": "__key_schema_id", "value": b"2"}]
+    column = pa.array([kept[:1] + stale + kept[1:]] * 2, arrow_schema(include_headers=True).field("headers").type)
+    batch = records(pa.array([body, body], pa.binary()), headers=column)
+    decode = {"value": confluent_decoder(server.url, topic="orders")}
+    source = source_options(SOURCE | {"includeHeaders": "true"})
+    error = "CASE WHEN key = '1' THEN {'cause': 'c', 'message': 'm', 'schema_id': 1} END AS error"
+    transforms: dict[str, Any] = {
+        "none": None,
+        "sql": SqlTransform(f"SELECT key, value, headers, encoded_value, {error} FROM records"),
+        "function": lambda rows: rows.select(["key", "value", "headers"]),
+    }
+    columns = ("key", "value", "headers") if transform == "none" else ()
+    reader = RangeReader(source, transforms[transform], columns, decode=decode, encode={"value": encoder})
+    rows = rows_of(reader, [batch], monkeypatch).to_pylist()
+    assert rows[0]["headers"] == kept
+    witness = AvroDeserializer(client, ORDER)
+    context = SerializationContext(
+        "orders", MessageField.VALUE, [(each["key"], each["value"]) for each in rows[0]["headers"]]
+    )
+    assert witness(rows[0]["value"], context) == ORDERS[0]
+    if transform == "sql":
+        assert (rows[1]["value"], rows[1]["headers"]) == (body, kept[:1] + stale + kept[1:])
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,13 @@ from spark_kafka_eos.registry.avro_schema import arrow_type, parse
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
 from spark_kafka_eos.registry.formats import QuerySchema
-from spark_kafka_eos.registry.framing import VALUE_HEADER, header_ids
+from spark_kafka_eos.registry.framing import header_ids
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
+VALUE_HEADER = "__value_schema_id"
 
 
 def record(*fields):

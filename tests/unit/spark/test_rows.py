@@ -14,7 +14,18 @@ from pyspark.sql.types import DataType, StructType
 
 from spark_kafka_eos.appending.blocks import ROWS
 from spark_kafka_eos.errors import InvalidSchema
-from spark_kafka_eos.spark.rows import ERROR, SOURCE, arrow_rows, check_schema, sink_rows
+from spark_kafka_eos.kafka.wire.headers import HEADERS
+from spark_kafka_eos.spark.rows import (
+    ERROR,
+    SCHEMA_ID,
+    SOURCE,
+    arrow_rows,
+    check_schema,
+    schema_ids,
+    sink_rows,
+    without_stale_ids,
+)
+from spark_kafka_eos.spark.schema import HEADERS as HEADERS_OF_SPARK
 
 NESTED: dict[str, DataType] = {"ERROR": ERROR, "SOURCE": SOURCE}
 ERROR_TYPE = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
@@ -151,6 +162,24 @@ def test_sparks_batches_become_what_the_encoder_takes() -> None:
     assert set(rows.schema.names) == {"key", "value", "error"}
     [rows] = arrow_rows(iter([batch.set_column(1, "error", pa.array(["x", "y"]))]))
     assert set(rows.schema.names) == {"key", "value"}
+
+
+def test_a_row_that_was_encoded_loses_the_headers_of_what_was_read_and_no_other_row_does() -> None:
+    schema = StructType().add("value", "binary", True, {SCHEMA_ID: 7}).add("KEY", "binary", True, {SCHEMA_ID: 8})
+    ids = schema_ids(schema.add("headers", HEADERS_OF_SPARK).add("other", "binary", True, {SCHEMA_ID: 9}))
+    assert ids == {("value", 7), ("key", 8)}
+    headers = [{"key": name, "value": b"x"} for name in ("__value_schema_id", "a", "__key_schema_id")]
+    batch = pa.RecordBatch.from_pydict({
+        "key": pa.array([None, b"\0\0\0\0\x08k", None, None], pa.binary()),
+        "value": pa.array([b"\0\0\0\0\x07v", b"\0\0\0\0\x07v", b"\0\0\0\0\x09v", b"\0\0\0\0\x07v"], pa.binary()),
+        "headers": pa.array([headers] * 4, HEADERS),
+        "error": pa.array([None] * 3 + [{"cause": "c", "message": "m", "schema_id": 7}], ERROR_TYPE),
+    })  # fmt: skip
+    names = [[each["key"] for each in row] for row in without_stale_ids(batch, ids)["headers"].to_pylist()]
+    everything = ["__value_schema_id", "a", "__key_schema_id"]
+    assert names == [["a", "__key_schema_id"], ["a"], everything, everything]
+    assert without_stale_ids(batch, frozenset()) is batch
+    assert schema_ids(StructType().add("value", "binary")) == frozenset()
 
 
 UNITS = ("s", "ms", "us", "ns")
