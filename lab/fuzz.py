@@ -57,20 +57,20 @@ def batches(data: bytes) -> None:
                 assert marker in ("abort", "commit", "other")
                 assert aborts(buffer, header_table(buffer, [header])).tolist() == [marker == "abort"]
             else:
-                each = decode(buffer, [header], include_headers=True, max_bytes=LIMIT)
-                each.validate(full=True)
-                assert each.num_rows == header.record_count
-                assert each.drop_columns("headers").equals(decode(buffer, [header], max_bytes=LIMIT))
-                rows.append((header, each))
+                batch = decode(buffer, [header], include_headers=True, max_bytes=LIMIT)
+                batch.validate(full=True)
+                assert batch.num_rows == header.record_count
+                assert batch.drop_columns("headers").equals(decode(buffer, [header], max_bytes=LIMIT))
+                rows.append((header, batch))
     # Decoding all at once takes another path, with the same result.
     with suppress(CorruptRecordBatch):  # together they may exceed the limit
         together = decode(buffer, [header for header, _ in rows], include_headers=True, max_bytes=LIMIT)
         if rows:
-            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([each for _, each in rows]))
+            assert pa.Table.from_batches([together]).equals(pa.Table.from_batches([batch for _, batch in rows]))
     with suppress(CorruptRecordBatch):
         data_batches = [header for header in headers if not header.is_control]
         parts = list(decode_in_parts(buffer, data_batches, include_headers=True, max_bytes=LIMIT))
-        assert sum(part.num_rows for part in parts) == sum(each.num_rows for _, each in rows)
+        assert sum(part.num_rows for part in parts) == sum(batch.num_rows for _, batch in rows)
 
 
 def compression(data: bytes) -> None:

@@ -123,7 +123,7 @@ class _Broker:
 
 def _make(kind: Any, fields: Mapping[str, Any]) -> Any:
     made = {
-        name: [_make(kind.fields[name].data_class, each) for each in value]
+        name: [_make(kind.fields[name].data_class, item) for item in value]
         if isinstance(value, list) and value and isinstance(value[0], dict)
         else value
         for name, value in fields.items()
@@ -288,9 +288,9 @@ _ANSWERS["ApiVersions"][1]["api_keys"] = [
 
 
 def _fetch(cluster: Cluster) -> None:
-    wanted = OffsetRange(partition=_AT, start=0, end=3)
+    offset_range = OffsetRange(partition=_AT, start=0, end=3)
     position = 0
-    for part in Fetcher(cluster).fetch([wanted]):
+    for part in Fetcher(cluster).fetch([offset_range]):
         assert part.partition == _AT
         for header in part.batches:  # no duplicates, and in order
             assert header.next_offset > position
@@ -301,9 +301,9 @@ def _fetch(cluster: Cluster) -> None:
 def read_rows(cluster: Cluster, *, decompressed_bytes: int) -> None:
     """Read the topic as the source does, with its checks of checksums off: they would hide all others."""
     options = SourceOptions(client=cluster.options, subscribe=("orders",), include_headers=True, check_crcs=False)
-    wanted = OffsetRange(partition=_AT, start=0, end=3)
+    offset_range = OffsetRange(partition=_AT, start=0, end=3)
     offsets: list[int] = []
-    for rows in read([wanted], options, cluster, decompressed_bytes=decompressed_bytes):
+    for rows in read([offset_range], options, cluster, decompressed_bytes=decompressed_bytes):
         rows.validate(full=True)
         offsets += rows["offset"].to_pylist()
     assert offsets == sorted(set(offsets))

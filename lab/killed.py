@@ -87,8 +87,8 @@ class KilledQuery:
             if self.lose_checkpoint:
                 self._batches_lost = self.batches
                 shutil.rmtree(self.checkpoint)
-        if left := self.kills - self.killed.total():
-            raise ToolFailed(f"the source ended {left} kills too early", action="Use more records.")
+        if missing := self.kills - self.killed.total():
+            raise ToolFailed(f"the source ended {missing} kills too early", action="Use more records.")
 
     def _plan(self) -> Iterator[tuple[str, float]]:
         """What to kill next, and how many seconds after the next commit."""
@@ -118,8 +118,8 @@ class KilledQuery:
             if victim == "driver":
                 where = point.point if point else WITHIN if batch_in_flight(self.checkpoint) is not None else BETWEEN
                 self.hits[where] += 1
-            found = f"{victim}, {processes} processes, after {self.batches} batches"
-            self.say(f"kill {number} of {self.kills}: {found}{where and f', {where}'}")
+            kill = f"{victim}, {processes} processes, after {self.batches} batches"
+            self.say(f"kill {number} of {self.kills}: {kill}{where and f', {where}'}")
             if victim == "driver":
                 return False
         driver.wait(timeout=_TIMEOUT + self.patience)

@@ -93,10 +93,10 @@ def some(packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
     chance = random.Random(seed)  # noqa: S311 - the same ones again
     shuffled = {package: sorted(every(package), key=lambda _: chance.random()) for package in packages}
     return [
-        found[number]
+        candidates[number]
         for number in range(max(map(len, shuffled.values())))
-        for found in shuffled.values()
-        if number < len(found)
+        for candidates in shuffled.values()
+        if number < len(candidates)
     ][:count]
 
 

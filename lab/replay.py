@@ -111,12 +111,12 @@ def _await_markers(bootstrap: str, topic: str) -> None:
 def _replay(producer: Client, case: Case, proxy: Proxy) -> None:
     producer.begin()
     producer.write(0, b"first")
-    held = proxy.add("EndTxn:1:hold")
+    rule = proxy.add("EndTxn:1:hold")
     producer.end(commit=case.first)
     producer.begin()
     producer.write(0, b"early")
-    held.release()
-    held.wait_answered(timeout=_SECONDS)
+    rule.release()
+    rule.wait_answered(timeout=_SECONDS)
     producer.write(1, b"late")
     producer.end(commit=case.second)
 
@@ -178,8 +178,8 @@ class _Connector:
 
 @contextlib.contextmanager
 def _connector(bootstrap: str, topic: str) -> Iterator[Client]:
-    given = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": topic, "topic": topic}
-    options = sink_options({**given, "kafka.request.timeout.ms": _GIVE_UP_MS})
+    connection = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": topic, "topic": topic}
+    options = sink_options({**connection, "kafka.request.timeout.ms": _GIVE_UP_MS})
     with Cluster(options.client) as cluster:
         yield _Connector(cluster, SharedTransaction(options, cluster, None), topic)
 

@@ -26,8 +26,8 @@ def first_failure(copy: Path, tests: Sequence[str], seconds: float) -> str | Non
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_OF_OTHERS)
     with tempfile.TemporaryDirectory(dir=copy.parent) as folder:
-        said = Path(folder, "said")
-        process = context.Process(target=_run, args=(copy, list(tests), said))
+        log = Path(folder, "log")
+        process = context.Process(target=_run, args=(copy, list(tests), log))
         process.start()
         process.join(seconds)
         if process.is_alive():
@@ -35,12 +35,12 @@ def first_failure(copy: Path, tests: Sequence[str], seconds: float) -> str | Non
             process.join()
             return f"it hangs for {seconds:.0f} s"
         if process.exitcode:
-            first = FAILED.search(said.read_text(encoding="utf-8"))
+            first = FAILED.search(log.read_text(encoding="utf-8"))
             return first[1] if first else "the import"
     return None
 
 
-def _run(copy: Path, tests: list[str], said: Path) -> None:
+def _run(copy: Path, tests: list[str], log: Path) -> None:
     """In the forked process: `copy` instead of this checkout's package, also for processes that a test starts."""
     os.chdir(ROOT)
     sys.path[:0] = [str(copy.parent), str(ROOT)]
@@ -50,11 +50,11 @@ def _run(copy: Path, tests: list[str], said: Path) -> None:
         "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "COLUMNS": "250",
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(said.parent),  # what fails on a mutant is no example for the code
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(log.parent),  # what fails on a mutant is no example for the code
     }
     import pytest
 
-    with said.open("w", encoding="utf-8") as output:
+    with log.open("w", encoding="utf-8") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):

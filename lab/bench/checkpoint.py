@@ -70,7 +70,9 @@ def checkpoint(
                 runs=runs,
                 show=lab.show,
             )
-            points += [Point.of(one.name, size, [1e3 * seconds for seconds in one.seconds]) for one in measured]
+            points += [
+                Point.of(series.name, size, [1e3 * seconds for seconds in series.seconds]) for series in measured
+            ]
             lab.drop(data)
     return Sweep(
         title="a micro-batch, by where its checkpoint is",

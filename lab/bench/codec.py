@@ -50,11 +50,11 @@ def codec(
     blocks = _together(rows(shape), _BLOCK if mixed else 0)
     columns = [
         (pa.concat_arrays(keys), pa.concat_arrays(values))
-        for keys, values in (zip(*each, strict=True) for each in blocks)
+        for keys, values in (zip(*block, strict=True) for block in blocks)
     ]
     batches = [
-        b"".join(encode(keys, values, _NOW, compression_type=compression) for keys, values in each)
-        for each in responses
+        b"".join(encode(keys, values, _NOW, compression_type=compression) for keys, values in block)
+        for block in responses
     ]
     payload = [bytes(encode(keys, values, _NOW)) for keys, values in columns]
     target = np.empty(max(map(len, payload)), np.uint8)
@@ -87,7 +87,7 @@ def codec(
             google_crc32c.value(copied)
 
     work = {ENCODE: encode_all, DECODE: decode_all, BLOCKS: block_all, FLOOR: floor}
-    participants = [Side(name=name, run=repeated(one, times)) for name, one in work.items()]
+    participants = [Side(name=name, run=repeated(task, times)) for name, task in work.items()]
     with one_core():
         series = alternate(participants, records=times * shape.records, runs=runs, show=show)
     size = sum(map(len, payload)) * times

@@ -139,14 +139,14 @@ class _Polls:
         self._settings, self._source, self._cluster, self._positions = settings, source, cluster, positions
 
     def __iter__(self) -> Iterator[Poll]:
-        at, left = dict(self._positions.starting()), self._settings.num_records
-        while left:
+        at, remaining = dict(self._positions.starting()), self._settings.num_records
+        while remaining:
             for rows in read(self._more(at), self._source, self._cluster):
-                for poll in split(rows.slice(0, left), self._settings.max_poll_records):
+                for poll in split(rows.slice(0, remaining), self._settings.max_poll_records):
                     yield poll
                     at |= poll.following
-                    left -= poll.rows.num_rows
-                if not left:
+                    remaining -= poll.rows.num_rows
+                if not remaining:
                     break
 
     def _more(self, at: Mapping[TopicPartition, int]) -> list[OffsetRange]:
@@ -183,7 +183,7 @@ class _Copy:
     def __init__(self, settings: EosSettings, cluster: Cluster, polls: _Polls, sink: SinkOptions, show: Show) -> None:
         self._settings, self._cluster, self._sink, self._show = settings, cluster, sink, show
         self._polls = iter(polls)
-        self._left = settings.num_records
+        self._remaining = settings.num_records
         self._bytes = 0
         self._encode_settings = encode_settings(sink, settings.output_topic, cluster)
         count = self._encode_settings.targets[settings.output_topic].partitions
@@ -201,7 +201,7 @@ class _Copy:
         commits: list[tuple[float, int]] = []
         metrics = RequestMetrics()
         started, number = time.perf_counter(), 0
-        while self._left:
+        while self._remaining:
             opened, beginning = _Open(), time.perf_counter()
             with recording(kept=_REQUESTS) as requests:
                 transaction.begin(_batch(number, {}))
@@ -221,7 +221,7 @@ class _Copy:
             transactions.append(((ended - beginning) * 1e3, 1))
             commits.append(((ended - committing) * 1e3, 1))
             number += 1
-            self._show("copying", settings.num_records - self._left, settings.num_records)
+            self._show("copying", settings.num_records - self._remaining, settings.num_records)
         return EosResult(
             records=settings.num_records,
             bytes=self._bytes,
@@ -241,17 +241,17 @@ class _Copy:
         )
         until = time.perf_counter() + settings.transaction_duration_ms / 1e3
         pace = threading.Event()
-        while self._left and (not opened.polled or time.perf_counter() < until):
+        while self._remaining and (not opened.polled or time.perf_counter() < until):
             poll = next(self._polls)
             rows = poll.rows
             opened.polled.append((time.perf_counter(), rows.num_rows))
             opened.following |= poll.following
-            self._left -= rows.num_rows
+            self._remaining -= rows.num_rows
             self._bytes += sum(column.nbytes for column in rows.columns)
             for block in encoder.add(rows):
                 yield block.partition, block.records, block.data
             if settings.throughput > 0:
-                due = started + (settings.num_records - self._left) / settings.throughput
+                due = started + (settings.num_records - self._remaining) / settings.throughput
                 pace.wait(max(0.0, due - time.perf_counter()))
         for block in encoder.finish():
             yield block.partition, block.records, block.data

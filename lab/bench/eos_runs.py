@@ -47,7 +47,7 @@ def both_protocols(show: Show = silent) -> Iterator[Mapping[str, Lab]]:
 
 def compare_registration(
     labs: Mapping[str, Lab],
-    said: Callable[[EosResult], None] = lambda _: None,
+    report: Callable[[EosResult], None] = lambda _: None,
     *,
     transactions: int = 200,
     runs: int = 7,
@@ -59,11 +59,13 @@ def compare_registration(
 
     `labs` are by protocol. All ways run in turn, every second round in reverse order.
     """
-    ways = [_Way(lab=labs[each], protocol=each, pre_registration=way) for each in labs for way in (False, True)]
+    ways = [
+        _Way(lab=labs[protocol], protocol=protocol, pre_registration=way) for protocol in labs for way in (False, True)
+    ]
     points: list[Point] = []
     details: dict[str, dict[str, dict[str, float]]] = {}
     for count in partitions:
-        for name, results in _runs(ways, transactions, runs, count, records, said).items():
+        for name, results in _runs(ways, transactions, runs, count, records, report).items():
             points.append(Point.of(name, count, [result.transactions.median for result in results]))
             details.setdefault(name, {})[str(count)] = _details(results)
     return Sweep(
@@ -87,16 +89,21 @@ def added(before: Sweep, later: Sweep) -> Sweep:
     kept = [point for point in before.points if (point.line, point.at) not in measured]
     points = sorted([*kept, *later.points], key=lambda point: (before.lines.index(point.line), point.at))
     requests = {line: before.settings["requests"][line] | later.settings["requests"][line] for line in before.lines}
-    runs = min(int(each["runs"]) for line in requests.values() for each in line.values())
+    runs = min(int(details["runs"]) for line in requests.values() for details in line.values())
     return replace(later, points=tuple(points), settings={**later.settings, "requests": requests, "runs": runs})
 
 
 def _runs(
-    ways: Sequence[_Way], transactions: int, runs: int, partitions: int, records: int, said: Callable[[EosResult], None]
+    ways: Sequence[_Way],
+    transactions: int,
+    runs: int,
+    partitions: int,
+    records: int,
+    report: Callable[[EosResult], None],
 ) -> dict[str, list[EosResult]]:
     """The results of each way, in turn, after a short round that is not measured."""
     outputs = {lab: lab.topics("eos", 1, partitions) for lab in {way.lab for way in ways}}
-    found: dict[str, list[EosResult]] = {way.name: [] for way in ways}
+    by_way: dict[str, list[EosResult]] = {way.name: [] for way in ways}
     written = 0
     for number in range(runs + 1):
         copied = (transactions if number else min(_WARM_UP, transactions)) * records
@@ -116,12 +123,12 @@ def _runs(
             )
             result = eos_performance(settings, way.lab.show)
             if number:
-                found[way.name].append(result)
-                said(result)
+                by_way[way.name].append(result)
+                report(result)
         written += copied
     for lab, output in outputs.items():
         lab.check(output, written * sum(way.lab is lab for way in ways), "EOSPerformance")
-    return found
+    return by_way
 
 
 def _details(results: Sequence[EosResult]) -> dict[str, float]:

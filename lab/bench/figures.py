@@ -115,11 +115,11 @@ class Sweep:
     def order(self) -> Order:
         """How often two lines of a panel that differ at a place have the same order in both halves of the runs."""
         pairs = [
-            (one, other)
-            for one, other in combinations((point for point in self.points if point.runs), 2)
-            if one.at == other.at and self._panel(one.line) == self._panel(other.line) and not one.equals(other)
+            (point, other)
+            for point, other in combinations((point for point in self.points if point.runs), 2)
+            if point.at == other.at and self._panel(point.line) == self._panel(other.line) and not point.equals(other)
         ]
-        return Order(differ=len(pairs), stable=sum(_same_order(one.runs, other.runs) for one, other in pairs))
+        return Order(differ=len(pairs), stable=sum(_same_order(point.runs, other.runs) for point, other in pairs))
 
     def _panel(self, name: str) -> str:
         return self.baseline(name) or name
@@ -133,10 +133,10 @@ class Order:
     stable: int
 
 
-def _same_order(one: Sequence[float], other: Sequence[float]) -> bool:
+def _same_order(runs: Sequence[float], other: Sequence[float]) -> bool:
     """Of the medians in the first and in the second half of the runs."""
-    half = len(one) // 2
-    halves = ((values[:half], values[half:]) for values in (one, other))
+    half = len(runs) // 2
+    halves = ((values[:half], values[half:]) for values in (runs, other))
     (before, after), (others_before, others_after) = (tuple(map(statistics.median, parts)) for parts in halves)
     return (before < others_before) == (after < others_after)
 

@@ -91,8 +91,8 @@ def _relayed_writer(spark: SparkSession, query: Query, records: Shape, few: bool
 
 def _rows(spark: SparkSession, query: Query, source: type[DataSource], sink: type[DataSource]) -> DataFrame:
     """The rows of this source, in a session that knows the sink, too."""
-    for each in (source, sink):
-        spark.dataSource.register(each)
+    for kind in (source, sink):
+        spark.dataSource.register(kind)
     return spark.readStream.format(source.name()).options(**query.source).load()
 
 

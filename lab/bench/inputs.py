@@ -168,8 +168,8 @@ def ranges(cluster: Cluster, topics: Sequence[str]) -> list[OffsetRange]:
 
 
 def _visible_records(part: Fetched) -> int:
-    headers, shown = visible_batches(part)
-    return int(headers["record_count"][shown].sum())
+    headers, visible = visible_batches(part)
+    return int(headers["record_count"][visible].sum())
 
 
 def _digits(start: int, count: int) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ from lab.bench.overhead import (
     PLAIN,
     SIZES,
     Append,
-    Found,
+    Measurements,
     transactional,
 )
 from spark_kafka_eos.errors import ToolFailed
@@ -44,25 +44,25 @@ def isolation(
     """MB of values per second, and microseconds of the brokers' CPU per record; by value size, a line for each client,
     topic and isolation level. This package wrote the topics: one plain, one for each transaction length.
     """
-    found = Found(lab, megabytes, runs)
+    measurements = Measurements(lab, megabytes, runs)
     readers: dict[str, _Read] = {OURS: _ours}
     if Against.LIBRDKAFKA in against:
         readers[LIBRDKAFKA] = _librdkafka
     if Against.JAVA in against:
         readers[JAVA] = _java
     for size in sizes:
-        topics = _written(lab, found.shape(size), lengths_ms)
-        found.measure(
+        topics = _written(lab, measurements.shape(size), lengths_ms)
+        measurements.measure(
             size,
             [
-                _side(f"{client}, {way}, {level}", functools.partial(reader, lab, topic, level), found)
+                _side(f"{client}, {way}, {level}", functools.partial(reader, lab, topic, level), measurements)
                 for client, reader in readers.items()
                 for way, topic in topics.items()
                 for level in LEVELS
             ],
         )
         lab.kafka.delete_topics([name for topic in topics.values() for name in topic.topics])
-    return found.sweeps("reading", against, {"lengths_ms": list(lengths_ms)})
+    return measurements.sweeps("reading", against, {"lengths_ms": list(lengths_ms)})
 
 
 def _written(lab: Lab, shape: Shape, lengths_ms: Sequence[int]) -> dict[str, Input]:
@@ -82,8 +82,8 @@ def _written(lab: Lab, shape: Shape, lengths_ms: Sequence[int]) -> dict[str, Inp
     return written
 
 
-def _side(name: str, run: Callable[[], float | None], found: Found) -> Side:
-    return Side(name=name, run=run, before=found.begin, after=functools.partial(found.end, name))
+def _side(name: str, run: Callable[[], float | None], measurements: Measurements) -> Side:
+    return Side(name=name, run=run, before=measurements.begin, after=functools.partial(measurements.end, name))
 
 
 def _ours(lab: Lab, source: Input, level: IsolationLevel) -> None:
@@ -91,8 +91,8 @@ def _ours(lab: Lab, source: Input, level: IsolationLevel) -> None:
     options = source_options(
         {"kafka.bootstrap.servers": lab.bootstrap, "subscribe": source.topics[0], "kafka.isolation.level": level}
     )
-    wanted = ranges(lab.cluster, source.topics)
-    _check(sum(batch.num_rows for batch in read(wanted, options, lab.cluster)), source, OURS)
+    offset_ranges = ranges(lab.cluster, source.topics)
+    _check(sum(batch.num_rows for batch in read(offset_ranges, options, lab.cluster)), source, OURS)
 
 
 def _librdkafka(lab: Lab, source: Input, level: IsolationLevel) -> None:

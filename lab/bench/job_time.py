@@ -67,9 +67,9 @@ def costs(results: Mapping[str, Measured]) -> dict[tuple[Way, str], Cost]:
 def _costs(results: Mapping[str, Measured]) -> Iterator[tuple[tuple[Way, str], Cost]]:
     for way in WAYS:
         names = [f"{STEADY}-{load}-{way}" for load in ("100k", "500k", "1kb")]
-        found = [results.get(name) for name in (*names, first_batch_name(way, launched=True))]
-        measured = [each for each in found if isinstance(each, Comparison)]
-        if len(measured) == len(found):
+        needed = [results.get(name) for name in (*names, first_batch_name(way, launched=True))]
+        measured = [result for result in needed if isinstance(result, Comparison)]
+        if len(measured) == len(needed):
             few, many, larger, first = measured
             yield from (((way, name), cost(few, many, larger, first, name)) for name in (OURS, BUILT_IN))
 
@@ -78,15 +78,15 @@ def job_times(results: Mapping[str, Measured]) -> list[Grid]:
     """The tables of job times, and of what they are calculated from: ours, and the built-in connector's. No table if
     something was not measured.
     """
-    known = costs(results)
-    if not all((way, name) in known for way in WAYS for name in (OURS, BUILT_IN)):
+    by_side = costs(results)
+    if not all((way, name) in by_side for way in WAYS for name in (OURS, BUILT_IN)):
         return []
-    used = (each for name, each in results.items() if name.startswith((f"{STEADY}-", f"{FIRST_BATCH}-")))
-    rounds = min(len(each.series[0].seconds) for each in used if isinstance(each, Comparison))
-    return [_times(known, rounds), _costs_of(known, rounds)]
+    used = (result for name, result in results.items() if name.startswith((f"{STEADY}-", f"{FIRST_BATCH}-")))
+    rounds = min(len(result.series[0].seconds) for result in used if isinstance(result, Comparison))
+    return [_times(by_side, rounds), _costs_of(by_side, rounds)]
 
 
-def _times(known: Mapping[tuple[Way, str], Cost], rounds: int) -> Grid:
+def _times(by_side: Mapping[tuple[Way, str], Cost], rounds: int) -> Grid:
     rows = []
     for records in _RECORDS:
         for value_bytes in _VALUE_BYTES:
@@ -94,18 +94,18 @@ def _times(known: Mapping[tuple[Way, str], Cost], rounds: int) -> Grid:
                 most = _DRIVER_BYTES_PER_SECOND if way is Way.SINK else None
                 cells = []
                 for cores in _CORES:
-                    ours = known[way, OURS].seconds(records, value_bytes, cores, most_bytes=most)
-                    theirs = known[way, BUILT_IN].seconds(records, value_bytes, cores)
+                    ours = by_side[way, OURS].seconds(records, value_bytes, cores, most_bytes=most)
+                    theirs = by_side[way, BUILT_IN].seconds(records, value_bytes, cores)
                     cells.append(f"{in_words(ours)} / {in_words(theirs)}")
                 rows.append((f"{_millions(records)} × {value_bytes:,} bytes, {way.words}", *cells))
     headings = ("ours / built-in", *(f"{cores} cores" for cores in _CORES))
     return Grid(name=NAME, files=STEADY, headings=headings, rows=tuple(rows), rounds=rounds)
 
 
-def _costs_of(known: Mapping[tuple[Way, str], Cost], rounds: int) -> Grid:
+def _costs_of(by_side: Mapping[tuple[Way, str], Cost], rounds: int) -> Grid:
     rows = []
     for way in WAYS:
-        ours, theirs = known[way, OURS], known[way, BUILT_IN]
+        ours, theirs = by_side[way, OURS], by_side[way, BUILT_IN]
         cells = (
             f"{1e6 * ours.per_record:.2f} / {1e6 * theirs.per_record:.2f}",
             f"{1e9 * ours.per_byte:.1f} / {1e9 * theirs.per_byte:.1f}",

@@ -122,13 +122,13 @@ class LargeCluster:
                 name=topic.name,
                 partitions=[
                     topic_class.ListOffsetsPartitionResponse(
-                        partition_index=wanted.partition_index,
+                        partition_index=partition.partition_index,
                         error_code=0,
                         timestamp=-1,
-                        offset=self.end if wanted.timestamp == _LATEST else 0,
+                        offset=self.end if partition.timestamp == _LATEST else 0,
                         leader_epoch=0,
                     )
-                    for wanted in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -144,16 +144,16 @@ class LargeCluster:
                 topic_id=topic.topic_id,
                 partitions=[
                     topic_class.PartitionData(
-                        partition_index=wanted.partition,
+                        partition_index=partition.partition,
                         error_code=0,
                         high_watermark=self.end,
                         last_stable_offset=self.end,
                         log_start_offset=0,
                         aborted_transactions=[],
                         preferred_read_replica=-1,
-                        records=self._batch_at(wanted.fetch_offset)[: wanted.partition_max_bytes],
+                        records=self._batch_at(partition.fetch_offset)[: partition.partition_max_bytes],
                     )
-                    for wanted in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

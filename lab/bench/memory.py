@@ -59,11 +59,11 @@ def memory(lab: Lab, spark: SparkSession, shape: Shape, ways: Collection[str] = 
     """
     data = lab.input(shape)
     # Partitions are filled with whole record batches, so their sizes differ slightly.
-    fewest = min(wanted.end for wanted in ranges(lab.cluster, data.topics))
+    fewest = min(offset_range.end for offset_range in ranges(lab.cluster, data.topics))
     points: dict[str, list[Point]] = {WORKER: [], DRIVER: [], HEAP: []}
-    wanted = [way for way in WAYS if way in ways]
-    total = _STEPS * len(wanted)
-    for number, way in enumerate(wanted):
+    selected = [way for way in WAYS if way in ways]
+    total = _STEPS * len(selected)
+    for number, way in enumerate(selected):
         end_idle_workers()
         for step in range(_STEPS):
             share = fewest >> (_STEPS - 1 - step)
@@ -135,8 +135,8 @@ def _settings(shape: Shape) -> dict[str, Any]:
 
 
 def _sample(spark: SparkSession, batches: int) -> Iterator[Point]:
-    held = heap(spark)  # first, because it also collects Python's garbage
-    sizes = {WORKER: max(worker_sizes(), default=0), DRIVER: psutil.Process().memory_info().rss, HEAP: held}
+    heap_bytes = heap(spark)  # first, because it also collects Python's garbage
+    sizes = {WORKER: max(worker_sizes(), default=0), DRIVER: psutil.Process().memory_info().rss, HEAP: heap_bytes}
     for line, size in sizes.items():
         yield Point(line=line, at=batches, value=size / 1e6)
 
@@ -208,8 +208,8 @@ def worker_sizes() -> list[int]:
 
 def end_idle_workers() -> None:
     """End Spark's Python workers, which must all be idle; Spark starts others when it needs them (SPARK-47565)."""
-    daemons = [each for each in psutil.Process().children(recursive=True) if _is_daemon(each)]
-    workers = [each for each in daemons if each.ppid() in {daemon.pid for daemon in daemons}]
+    daemons = [process for process in psutil.Process().children(recursive=True) if _is_daemon(process)]
+    workers = [process for process in daemons if process.ppid() in {daemon.pid for daemon in daemons}]
     for worker in workers:
         worker.kill()
     psutil.wait_procs(workers, timeout=10)
@@ -225,7 +225,7 @@ def _is_daemon(process: psutil.Process) -> bool:
 
 def of_ways(text: str) -> Sequence[str]:
     """Parse `read,sink`; all ways if it is empty. Raises ValueError for an unknown one."""
-    wanted = [name.strip() for name in text.split(",") if name.strip()] or list(WAYS)
-    if unknown := [name for name in wanted if name not in WAYS]:
+    names = [name.strip() for name in text.split(",") if name.strip()] or list(WAYS)
+    if unknown := [name for name in names if name not in WAYS]:
         raise ValueError(f"unknown way {unknown[0]!r}. Use some of {', '.join(WAYS)}")
-    return wanted
+    return names

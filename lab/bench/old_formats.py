@@ -63,8 +63,8 @@ def _decoding(records: int, magic: int, compression: str) -> Callable[[], float]
 
 def _fetches(sets: Iterator[bytes], size: int = 1 << 20) -> Iterator[list[bytes]]:
     some: list[bytes] = []
-    for one in sets:
-        some.append(one)
+    for message_set in sets:
+        some.append(message_set)
         if sum(map(len, some)) >= size:
             yield some
             some = []

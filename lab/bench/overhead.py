@@ -53,11 +53,11 @@ def overhead(
     A transaction ends with the first record batch after its length, and with the last record. Without
     `pre_registration`, each partition is added to the transaction by a request of its own (KIP-609; only with TV1).
     """
-    found = Found(lab, megabytes, runs)
+    measurements = Measurements(lab, megabytes, runs)
     for size in sizes:
-        shape = found.shape(size)
+        shape = measurements.shape(size)
         ways = _ways(lab, shape, lengths_ms, against, pre_registration=pre_registration)
-        found.measure(size, [_side(lab, shape, name, run, found) for name, run in ways.items()])
+        measurements.measure(size, [_side(lab, shape, name, run, measurements) for name, run in ways.items()])
     settings = {
         "lengths_ms": list(lengths_ms),
         "requests_in_flight": IN_FLIGHT,
@@ -65,7 +65,7 @@ def overhead(
         "linger_ms": LINGER_MS,
         "pre_registration": pre_registration,
     }
-    return found.sweeps("producing: plain, idempotent, transactional", against, settings)
+    return measurements.sweeps("producing: plain, idempotent, transactional", against, settings)
 
 
 def transactional(length_ms: int) -> str:
@@ -73,7 +73,7 @@ def transactional(length_ms: int) -> str:
     return f"transactions of {length_ms} ms"
 
 
-class Found:
+class Measurements:
     """The speeds of all sides, and what they cost the brokers."""
 
     def __init__(self, lab: Lab, megabytes: int, runs: int) -> None:
@@ -151,17 +151,17 @@ def _ways(
     return ways
 
 
-def _side(lab: Lab, shape: Shape, name: str, run: Produce, found: Found) -> Side:
+def _side(lab: Lab, shape: Shape, name: str, run: Produce, measurements: Measurements) -> Side:
     """Produce to a new topic, whose records are counted."""
     output: list[str] = []
 
     def before() -> None:
         output[:] = lab.topics("out", 1, shape.partitions)
-        found.begin()
+        measurements.begin()
 
     def after() -> None:
         ranges(lab.cluster, output)  # transaction markers belong to the cost
-        found.end(name)
+        measurements.end(name)
         lab.check(output, shape.records, name)
 
     return Side(name=name, run=lambda: run(output[0]), before=before, after=after)

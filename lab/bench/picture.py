@@ -43,16 +43,19 @@ def panels(results: Mapping[str, Measured]) -> tuple[Bars, Bars] | None:
     starts = [results.get(first_batch_name(Way.SINK, launched=launched)) for launched in (False, True)]
     loads = [results.get(f"{STEADY}-{load}-{Way.SINK}") for load in _LOADS]
     arrow = [results.get(f"{STEADY}-{load}-{Way.ARROW}") for load in _LOADS[1:]]
-    if not all(isinstance(each, Comparison) for each in (*starts, *loads, *arrow)):
+    if not all(isinstance(measured, Comparison) for measured in (*starts, *loads, *arrow)):
         return None
     return (
         Bars(
             title="first commit of a fresh session, s",
-            values={label: _pair(each, 1) for label, each in zip(("nothing set", "recommended"), starts, strict=True)},
+            values={
+                label: _pair(measured, 1)
+                for label, measured in zip(("nothing set", "recommended"), starts, strict=True)
+            },
         ),
         Bars(
             title="a micro-batch in steady state, ms",
-            values={_words(each): _pair(each, 1e3) for each in (*loads, *arrow)},
+            values={_words(measured): _pair(measured, 1e3) for measured in (*loads, *arrow)},
         ),
     )
 
@@ -66,14 +69,14 @@ def _words(measured: Any) -> str:
     return f"{way}, {measured.settings['rows']:,} records"
 
 
-def draw(shown: Sequence[Bars], directory: Path) -> list[Path]:
+def draw(panels: Sequence[Bars], directory: Path) -> list[Path]:
     """Write an SVG for each theme, and return their paths. Raises ToolFailed without matplotlib."""
-    return [_draw(shown, theme, directory / f"start-and-steady-{theme.name}.svg") for theme in THEMES]
+    return [_draw(panels, theme, directory / f"start-and-steady-{theme.name}.svg") for theme in THEMES]
 
 
-def _draw(shown: Sequence[Bars], theme: Theme, path: Path) -> Path:
-    figure, axes = new_figure(9, 2.6, panels=len(shown), sharey=False)
-    for panel, bars in zip(axes, shown, strict=True):
+def _draw(panels: Sequence[Bars], theme: Theme, path: Path) -> Path:
+    figure, axes = new_figure(9, 2.6, panels=len(panels), sharey=False)
+    for panel, bars in zip(axes, panels, strict=True):
         height = 0.38
         for number, (colour, name) in enumerate(((theme.ours, "kafka-eos"), (theme.built_in, "built-in"))):
             places = [row + (number - 0.5) * height for row in range(len(bars.values))]

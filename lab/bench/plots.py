@@ -24,10 +24,10 @@ def plot(measured: Comparison | Sweep, path: Path) -> None:
         _lines(axes, measured, {name: name for name in measured.lines})
         axes.legend(fontsize="small")
     else:
-        for each, panel in zip(axes, panels, strict=True):
-            _lines(each, measured, {name: name.removeprefix(f"{panel}, ") for name in measured.lines_of(panel)})
-            each.set_title(panel, fontsize="medium")
-            each.label_outer()
+        for subplot, panel in zip(axes, panels, strict=True):
+            _lines(subplot, measured, {name: name.removeprefix(f"{panel}, ") for name in measured.lines_of(panel)})
+            subplot.set_title(panel, fontsize="medium")
+            subplot.label_outer()
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
     if isinstance(measured, Sweep):
         _scale(figure.axes[0], measured)  # of all panels, and after the last one is drawn

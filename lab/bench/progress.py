@@ -33,15 +33,15 @@ class Progress:
         if not path.exists():
             return new
         stored = json.loads(path.read_text())
-        known = cls(machine=Machine(**stored["machine"]), code=stored["code"], finished=stored["finished"])
-        return known if known._is_of(here, code) else new
+        stored_progress = cls(machine=Machine(**stored["machine"]), code=stored["code"], finished=stored["finished"])
+        return stored_progress if stored_progress._is_of(here, code) else new
 
     def _is_of(self, here: Machine, code: str) -> bool:
         return replace(self.machine, load=here.load) == here and self.code == code
 
-    def left(self, wanted: Sequence[str]) -> list[str]:
-        """Those of `wanted` that are not finished, in their order."""
-        return [name for name in wanted if name not in self.finished]
+    def remaining(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` that are not finished, in their order."""
+        return [name for name in names if name not in self.finished]
 
     def without(self, names: Collection[str]) -> Self:
         """With these still to be measured."""

@@ -89,21 +89,21 @@ class ReadyMadeReader(KafkaEosStreamReader):
     """Its half in the tasks."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        wanted = sum(part.end - part.start for part in partition.value)
-        return again(wanted, lambda: super(ReadyMadeReader, self).read(partition))
+        rows = sum(part.end - part.start for part in partition.value)
+        return again(rows, lambda: super(ReadyMadeReader, self).read(partition))
 
 
 _KEPT: list[pa.RecordBatch] = []  # by this worker
 
 
-def again(wanted: int, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def again(rows: int, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """So many rows of those that were read first, from the start again after the last one."""
     freeze_gc()
     if not _KEPT:
         _KEPT.extend(read())
-    while wanted > 0 and _KEPT:
+    while rows > 0 and _KEPT:
         for batch in _KEPT:
-            some = batch.slice(0, wanted)
-            wanted -= some.num_rows
+            some = batch.slice(0, rows)
+            rows -= some.num_rows
             if some.num_rows:
                 yield some

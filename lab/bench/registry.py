@@ -115,7 +115,7 @@ def alone(*, records: int = 200_000, runs: int = 5, show: Show = silent) -> list
                 Comparison(
                     title=f"{what} Avro of a schema registry, seconds of a core",
                     series=alternate(
-                        [Side(name=name, run=repeated(one, times)) for name, one in sides.items()],
+                        [Side(name=name, run=repeated(task, times)) for name, task in sides.items()],
                         records=times * _BATCH, runs=runs, show=show,
                     ),
                     settings={"records": times * _BATCH, "runs": runs, "fields": 10},

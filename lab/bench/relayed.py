@@ -74,12 +74,12 @@ class FetchedReader(ReadyMadeReader):
 def _fetched(ranges: Sequence[OffsetRange], options: SourceOptions) -> Iterator[int]:
     """The number of offsets of the ranges in each part of a response."""
     fetcher = fetcher_for(options, shared_cluster(options.client))
-    left = {wanted.partition: wanted for wanted in ranges}
+    rest = {offset_range.partition: offset_range for offset_range in ranges}
     for part in fetcher.fetch(ranges):
-        wanted = left[part.partition]
-        start = min(part.next_offset, wanted.end)  # a record batch may end after the range
-        left[part.partition] = replace(wanted, start=start)
-        yield start - wanted.start
+        offset_range = rest[part.partition]
+        start = min(part.next_offset, offset_range.end)  # a record batch may end after the range
+        rest[part.partition] = replace(offset_range, start=start)
+        yield start - offset_range.start
 
 
 class Offsets(QuickAck):
@@ -91,7 +91,11 @@ class Offsets(QuickAck):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_gc()
         ranges = from_rows(batches)
-        parts = _fetched(ranges, self.fetch) if self.fetch else (each.end - each.start for each in ranges)
+        parts = (
+            _fetched(ranges, self.fetch)
+            if self.fetch
+            else (offset_range.end - offset_range.start for offset_range in ranges)
+        )
         yield pa.record_batch({"n": pa.array([sum(parts)], pa.int64())})
 
 
@@ -128,7 +132,7 @@ class RelayingWriter(DroppingWriter):
         return Dropped(rows=sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
-        _relay(self._options, sum(each.rows for each in messages if isinstance(each, Dropped)))
+        _relay(self._options, sum(message.rows for message in messages if isinstance(message, Dropped)))
 
 
 def relay(

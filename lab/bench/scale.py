@@ -92,8 +92,8 @@ class Planner:
 
     def __init__(self, topics: Mapping[str, int], **options: str) -> None:
         self._kafka = LargeCluster(topics)
-        given = {"kafka.bootstrap.servers": "broker:9092", "startingOffsets": "earliest", **options}
-        self._positions = Positions(source_options(given), self._kafka.cluster())
+        source = {"kafka.bootstrap.servers": "broker:9092", "startingOffsets": "earliest", **options}
+        self._positions = Positions(source_options(source), self._kafka.cluster())
         self._start = self._positions.initial()
 
     def plan(self) -> Planned:
@@ -131,7 +131,7 @@ def planning(*, runs: int = 5, partitions: Sequence[int] = PARTITIONS, show: Sho
         planned = [planner.plan() for _ in range(runs + 1)][1:]
         last = planned[-1]
         points += [
-            Point.of(PLAN, count, [one.seconds * 1e3 for one in planned]),
+            Point.of(PLAN, count, [measured.seconds * 1e3 for measured in planned]),
             Point.of(FIRST, count, [first.seconds * 1e3]),
             Point.of(CHECKPOINT, count, [_milliseconds(lambda: _recorded(last)) for _ in range(runs)]),  # noqa: B023
             Point.of(LEDGER, count, [_milliseconds(lambda: _entered(last)) for _ in range(runs)]),  # noqa: B023
@@ -163,7 +163,7 @@ def topics(*, runs: int = 3, counts: Sequence[int] = TOPICS, show: Show = silent
         planned = [planner.plan() for _ in range(runs)]
         requests[str(count)] = {**planned[-1].requests, "bytes": planned[-1].bytes}
         points += [
-            Point.of(PLAN, count, [one.seconds * 1e3 for one in planned]),
+            Point.of(PLAN, count, [measured.seconds * 1e3 for measured in planned]),
             Point.of(FIRST, count, [first.seconds * 1e3]),
         ]
     show("done", len(counts), len(counts))
@@ -204,8 +204,8 @@ def tasks(
     points: list[Point] = []
     for number, count in enumerate(counts):
         show(f"{count:,} append tasks", number, len(counts))
-        found = [_appended(count, partitions) for _ in range(runs)]
-        points += [Point.of(line, count, [one[line] for one in found]) for line in found[0]]
+        samples = [_appended(count, partitions) for _ in range(runs)]
+        points += [Point.of(line, count, [sample[line] for sample in samples]) for line in samples[0]]
     show("done", len(counts), len(counts))
     return Sweep(
         title="appendMode=executors",
@@ -226,9 +226,9 @@ def transactions(
     for number, (protocol, lab) in enumerate(labs.items()):
         for count in partitions:
             show(f"{protocol}, {count:,} partitions", number, len(labs))
-            found = list(_committed(lab, count, runs))
+            samples = list(_committed(lab, count, runs))
             points += [
-                Point.of(f"{protocol}, {line}", count, [one[line] for one in found if line in one])
+                Point.of(f"{protocol}, {line}", count, [sample[line] for sample in samples if line in sample])
                 for line in (PREFLIGHT, BEGIN, APPEND, OFFSETS, END)
             ]
     show("done", len(labs), len(labs))
@@ -412,7 +412,7 @@ def _at_once(lab: Lab, tasks: int, runs: int) -> list[float]:
     transaction = SharedTransaction(options, lab.cluster, decide_micro_batch(options))
     clusters = [Cluster(options.client) for _ in range(tasks)]
     start = threading.Barrier(tasks + 1)
-    found: list[float] = []
+    seconds: list[float] = []
 
     def task(slot: int, identity: ProducerIdentity) -> None:
         own = places[slot::tasks]
@@ -428,14 +428,14 @@ def _at_once(lab: Lab, tasks: int, runs: int) -> list[float]:
                 transaction.appending()
                 running = [pool.submit(task, slot, transaction.identity) for slot in range(tasks)]
                 start.wait()
-                took = _wall(lambda: [each.result() for each in running])  # noqa: B023
+                took = _wall(lambda: [future.result() for future in running])  # noqa: B023
                 transaction.commit(batch)
-                found += [took] if number else []
+                seconds += [took] if number else []
     finally:
         for cluster in clusters:
             cluster.close()
     lab.kafka.delete_topics([topic])
-    return found
+    return seconds
 
 
 def _sink(lab: Lab, topic: str) -> SinkOptions:

@@ -83,8 +83,8 @@ def sweep(result: Sweep) -> Table:
 def _with_spread(point: Point) -> str:
     """The median, and the quartiles where they are known, with three digits."""
     digits = max(0, 2 - math.floor(math.log10(point.value))) if point.value > 0 else 0
-    shown = [f"{value:,.{digits}f}" for value in (point.value, point.low, point.high) if value is not None]
-    return shown[0] if len(shown) == 1 else f"{shown[0]} ({shown[1]}-{shown[2]})"
+    figures = [f"{value:,.{digits}f}" for value in (point.value, point.low, point.high) if value is not None]
+    return figures[0] if len(figures) == 1 else f"{figures[0]} ({figures[1]}-{figures[2]})"
 
 
 def sweep_markdown(result: Sweep, machine: Machine) -> str:
@@ -127,12 +127,12 @@ def details(result: Comparison | Sweep) -> Iterator[str]:
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
 
 
-def grid(shown: Grid) -> Table:
+def grid(grid: Grid) -> Table:
     """A table of text, with numbers to the right."""
     table = Table()
-    for number, heading in enumerate(shown.headings):
+    for number, heading in enumerate(grid.headings):
         table.add_column(heading, justify="right" if number else "left")
-    for row in shown.rows:
+    for row in grid.rows:
         table.add_row(*row)
     return table
 
@@ -173,12 +173,12 @@ def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Mach
 def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
     """The page with the tables of steady state for which it has markers. The load is the highest of a table's files."""
     results = {name: measured for name, (measured, _) in stored.items()}
-    for shown in (*grids(results), *job_times(results)):
-        if has(page, shown.name):
-            machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{shown.files}-")]
+    for grid in (*grids(results), *job_times(results)):
+        if has(page, grid.name):
+            machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{grid.files}-")]
             machine = max(machines, key=lambda machine: machine.load)
-            runs = f"Median (lowest and highest) of {shown.rounds} rounds; {_where(machine)}."
-            page = insert(page, shown.name, f"{shown.markdown}\n\n{runs}\n")
+            runs = f"Median (lowest and highest) of {grid.rounds} rounds; {_where(machine)}."
+            page = insert(page, grid.name, f"{grid.markdown}\n\n{runs}\n")
     return page
 
 

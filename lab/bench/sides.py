@@ -57,8 +57,8 @@ def stream(
 
 
 def _reading(lab: Lab, source: Input, options: Mapping[str, object]) -> dict[str, Any]:
-    given = {"kafka.bootstrap.servers": lab.bootstrap, "subscribe": ",".join(source.topics)}
-    return given | {"startingOffsets": "earliest"} | dict(options)
+    defaults = {"kafka.bootstrap.servers": lab.bootstrap, "subscribe": ",".join(source.topics)}
+    return defaults | {"startingOffsets": "earliest"} | dict(options)
 
 
 # -- source -> noop
@@ -251,15 +251,15 @@ def librdkafka_copy(lab: Lab, source: Input, batches: int) -> Side:
 
     def run(topic: str) -> None:
         producer = _transactional_producer(lab)
-        share, held = -(-shape.records // batches), 0
+        share, uncommitted = -(-shape.records // batches), 0
         producer.begin_transaction()
         for consumer, messages in consume(lab, source):
             produce(producer, ((topic, message.key(), message.value()) for message in messages))
-            held += len(messages)
-            if held >= share:
+            uncommitted += len(messages)
+            if uncommitted >= share:
                 _commit(producer, consumer)
                 producer.begin_transaction()
-                held -= share
+                uncommitted -= share
         producer.commit_transaction()
 
     return to_topic(LIBRDKAFKA, lab, shape, run)
@@ -290,12 +290,12 @@ def consume(
     try:
         shape = source.shape
         consumer.assign([RdTopicPartition(t, p, 0) for t in source.topics for p in range(shape.partitions)])
-        left = shape.records
-        while left:
-            messages = consumer.consume(min(10_000, left), 5.0)
+        remaining = shape.records
+        while remaining:
+            messages = consumer.consume(min(10_000, remaining), 5.0)
             if not messages:
-                raise ToolFailed(f"librdkafka: {left:,} records were not read")
-            left -= len(messages)
+                raise ToolFailed(f"librdkafka: {remaining:,} records were not read")
+            remaining -= len(messages)
             yield consumer, messages
     finally:
         consumer.close()

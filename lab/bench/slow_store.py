@@ -105,8 +105,8 @@ def register(spark: SparkSession, folder: Path, milliseconds: int) -> None:
             text=True,
         )
     except (OSError, subprocess.CalledProcessError) as error:
-        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
-        raise ToolFailed(f"the artificial store cannot be compiled: {said}", action="Install a JDK.") from error
+        cause = error.stderr if isinstance(error, subprocess.CalledProcessError) else error
+        raise ToolFailed(f"the artificial store cannot be compiled: {cause}", action="Install a JDK.") from error
     context = spark.sparkContext
     jvm, gateway, configuration = context._jvm, context._gateway, context._jsc.hadoopConfiguration()
     assert jvm is not None

@@ -110,10 +110,10 @@ def sink(
 ) -> Comparison:
     """Write rows that Spark has in memory, in one transaction; the built-in sink writes at-least-once."""
     data = lab.input(shape)
-    held = spark.read.format(BUILT_IN_FORMAT).options(
+    reader = spark.read.format(BUILT_IN_FORMAT).options(
         **{"kafka.bootstrap.servers": lab.bootstrap, "subscribe": ",".join(data.topics)}
     )
-    frame = held.load().select("key", "value").cache()
+    frame = reader.load().select("key", "value").cache()
     try:
         frame.count()
         participants = [sides.frame_to_kafka(sides.EOS_SINK, lab, frame, shape, OUR_FORMAT)]

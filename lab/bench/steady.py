@@ -161,8 +161,8 @@ def each_setting(
 ) -> tuple[str, Comparison]:
     """What each of these settings brings alone: all sessions are alive at once, and take turns."""
     with ExitStack() as stack:
-        wanted = {name: settings for name, settings in EACH_SETTING.items() if name in {PLAIN_SETTINGS, *names}}
-        sessions = {name: stack.enter_context(SparkApart(settings)) for name, settings in wanted.items()}
+        selected = {name: settings for name, settings in EACH_SETTING.items() if name in {PLAIN_SETTINGS, *names}}
+        sessions = {name: stack.enter_context(SparkApart(settings)) for name, settings in selected.items()}
         sides = {
             setting_side(who, name): Participant(spark=spark, ours=who == OURS)
             for name, spark in sessions.items()
@@ -321,7 +321,7 @@ def run_query(spark: SparkSession, query: Query, writer_of: Callable[[SparkSessi
             _await_commit(running, checkpoint, SKIPPED - 1 + query.batches)
             after = _used()
             running.awaitTermination()
-            progress = tuple(_with_records(json.loads(each.json), query) for each in running.recentProgress)
+            progress = tuple(_with_records(json.loads(trigger.json), query) for trigger in running.recentProgress)
         finally:
             running.stop()
     used = Used(

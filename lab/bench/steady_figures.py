@@ -154,8 +154,10 @@ def grids(results: Mapping[str, Comparison | Sweep]) -> list[Grid]:
 def _of(results: Mapping[str, Comparison | Sweep], kind: str) -> list[Comparison]:
     """The comparisons of this kind, in the order of a table."""
     named = [measured for key, measured in results.items() if key.startswith(f"{kind}-")]
-    comparisons = (each for each in named if isinstance(each, Comparison))
-    return sorted(comparisons, key=lambda each: (_order(each), each.settings.get("python") == LAUNCHED_PYTHON))
+    comparisons = (measured for measured in named if isinstance(measured, Comparison))
+    return sorted(
+        comparisons, key=lambda measured: (_order(measured), measured.settings.get("python") == LAUNCHED_PYTHON)
+    )
 
 
 def _order(measured: Comparison) -> tuple[int, int, int]:
@@ -164,7 +166,7 @@ def _order(measured: Comparison) -> tuple[int, int, int]:
 
 
 def _rounds(measured: Iterable[Comparison]) -> int:
-    return min((len(each.series[0].seconds) for each in measured), default=0)
+    return min((len(comparison.series[0].seconds) for comparison in measured), default=0)
 
 
 def described(measured: Comparison) -> str:
@@ -203,7 +205,9 @@ def _cpu(steady: Sequence[Comparison]) -> Grid:
     """
     rows, names = [], [BUILT_IN, OURS, OURS_SCHEMA]
     alike: dict[tuple[str, str], list[Comparison]] = {}
-    for measured in (each for each in steady if _sides(each) == names or each.settings["way"] == Way.ARROW):
+    for measured in (
+        comparison for comparison in steady if _sides(comparison) == names or comparison.settings["way"] == Way.ARROW
+    ):
         alike.setdefault((measured.settings["way"], measured.settings["values"]), []).append(measured)
     for (way, values), sizes in alike.items():
         if len(sizes) < 2:
@@ -237,13 +241,13 @@ def warm_first_batch(steady: Comparison, name: str) -> float:
 def _first_batches(first: Sequence[Comparison], steady: Sequence[Comparison]) -> Grid:
     """`first`: of fresh sessions. The warm ones are the queries of `steady` with as many rows."""
     rows, fresh = [], {BUILT_IN: _SHORT[0], OURS: _SHORT[1]}
-    if any(NOTHING in {series.name for series in each.series} for each in first):
+    if any(NOTHING in {series.name for series in comparison.series} for comparison in first):
         fresh[NOTHING] = f"{NOTHING}, in Python"
     for measured in first:
         seconds = {series.name: f"{series.median:.1f}" for series in measured.series}
         cells = [f"{described(measured)}, {measured.settings['python']}", *(seconds.get(name, "") for name in fresh)]
         plain = measured.settings["python"] == PLAIN_SETTINGS  # as all of steady state
-        warm = [each for each in steady if plain and _order(each) == _order(measured)]
+        warm = [comparison for comparison in steady if plain and _order(comparison) == _order(measured)]
         cells += [f"{warm_first_batch(warm[0], name):.1f}" if warm else "" for name in (BUILT_IN, OURS)]
         rows.append(tuple(cells))
     headings = [f"a fresh session's first query, {name}" for name in fresh.values()]
@@ -261,10 +265,10 @@ def setting_side(name: str, setting: str) -> str:
 
 def _settings(measured: Sequence[Comparison]) -> Grid:
     rows = []
-    for each in measured:
-        first, sides = each.settings["first_batch_seconds"], {series.name: series for series in each.series}
+    for comparison in measured:
+        first, sides = comparison.settings["first_batch_seconds"], {series.name: series for series in comparison.series}
         for setting in dict.fromkeys(name.split(_AND)[1] for name in sides):
-            cells = [f"{Way(each.settings['way']).words}: {setting}"]
+            cells = [f"{Way(comparison.settings['way']).words}: {setting}"]
             for name in (BUILT_IN, OURS):
                 series, plain = sides.get(setting_side(name, setting)), sides[setting_side(name, PLAIN_SETTINGS)]
                 if series is None:  # the built-in source has no schema(…)
@@ -277,13 +281,13 @@ def _settings(measured: Sequence[Comparison]) -> Grid:
 
 
 def _floor(measured: Sequence[Comparison]) -> Grid:
-    wanted = {OURS: ("ours", "ratio"), READY_MADE: ("Spark alone", "ratio at most")}
-    if all(RELAYED in {series.name for series in each.series} for each in measured):  # not in older files
-        wanted[RELAYED] = ("Spark and brokers", "ratio at most")
+    columns = {OURS: ("ours", "ratio"), READY_MADE: ("Spark alone", "ratio at most")}
+    if all(RELAYED in {series.name for series in comparison.series} for comparison in measured):  # not in older files
+        columns[RELAYED] = ("Spark and brokers", "ratio at most")
     rows = []
-    for each in measured:
-        theirs, sides = each.named(BUILT_IN), [each.named(name) for name in wanted]
+    for comparison in measured:
+        theirs, sides = comparison.named(BUILT_IN), [comparison.named(name) for name in columns]
         cells = (cell for side in sides for cell in (_milliseconds(side), str(paired(side, theirs))))
-        rows.append((described(each), _milliseconds(theirs), *cells))
-    headings = ("ms of a trigger", "built-in", *itertools.chain(*wanted.values()))
+        rows.append((described(comparison), _milliseconds(theirs), *cells))
+    headings = ("ms of a trigger", "built-in", *itertools.chain(*columns.values()))
     return Grid(name=FLOOR, files=FLOOR, headings=headings, rows=tuple(rows), rounds=_rounds(measured))

@@ -30,7 +30,7 @@ def read(path: Path) -> tuple[Measured, Machine]:
     stored = json.loads(path.read_text())
     machine = Machine(**stored["machine"])
     if stored["kind"] == "comparison":
-        series = tuple(_series(one) for one in stored["series"])
+        series = tuple(_series(fields) for fields in stored["series"])
         return Comparison(title=stored["title"], series=series, settings=stored["settings"]), machine
     points = tuple(Point(**point | {"runs": tuple(point.get("runs", ()))}) for point in stored["points"])
     named = {name: stored[name] for name in ("title", "x", "y", "settings")}

@@ -130,15 +130,15 @@ def _steady(results: Results) -> Iterator[TargetRow]:
                 measured.named(BUILT_IN),
                 [measured.named(name) for name in (OURS, OURS_SCHEMA)[: len(least)]],
             )
-            found = [paired(ours, theirs) for ours in sides]
+            ratios = [paired(ours, theirs) for ours in sides]
             milliseconds = ", ".join(f"{1e3 * ours.median:.0f}" for ours in sides)
             limit = _limit(results.get(f"{FLOOR}-{key}-{way}"))
             most = "" if limit is None else f"; at most {limit.median:.2f} ×"
             yield TargetRow(
                 what=f"steady, plain settings: {described(measured)}",
-                target=", with schema(…) ".join(f"≥ {wanted:g} ×" for wanted in least),
-                measured=f"{', '.join(map(str, found))}; {milliseconds} against {1e3 * theirs.median:.0f} ms{most}",
-                holds=all(ratio.median >= wanted for ratio, wanted in zip(found, least, strict=True)),
+                target=", with schema(…) ".join(f"≥ {minimum:g} ×" for minimum in least),
+                measured=f"{', '.join(map(str, ratios))}; {milliseconds} against {1e3 * theirs.median:.0f} ms{most}",
+                holds=all(ratio.median >= minimum for ratio, minimum in zip(ratios, least, strict=True)),
                 in_reach=limit is None or limit.median >= least[0],
             )
 
@@ -263,7 +263,7 @@ def _codec_small(results: Results) -> Iterator[TargetRow]:
     if not isinstance(measured, Comparison):
         return
     for count, least in _SMALL_BATCHES_PER_SECOND.items():
-        rate, zstd = (measured.named(codec.decode_small(count, one)).rate for one in ("none", "zstd"))
+        rate, zstd = (measured.named(codec.decode_small(count, compression)).rate for compression in ("none", "zstd"))
         yield TargetRow(
             what=f"codec alone, one core, {count} record{'s' if count > 1 else ''} per batch: decode",
             target=f"≥ {least / 1e6:g} M records/s",
@@ -330,7 +330,7 @@ def _flat(results: Results, key: str, what: str, while_: str, unit: str) -> Iter
         points = measured.line(line)
         half = next(point for point in points if 3 * point.at >= points[-1].at)  # halves are rounded
         halves.append((points[-1].value / half.value, line, half, points[-1]))
-    growth, line, half, last = max(halves, key=lambda each: each[0])
+    growth, line, half, last = max(halves, key=lambda entry: entry[0])
     yield TargetRow(
         what=what,
         target=f"flat while the {while_}",

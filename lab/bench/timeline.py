@@ -97,7 +97,7 @@ class Timeline:
     def table(self) -> Table:
         """A row for each step, and their sum."""
         idle = sum(step.idle for step in self.steps)
-        shown = Table(
+        table = Table(
             Column("step"),
             *(Column(heading, justify="right") for heading in ("ms", "idle core-ms", "of all idle")),
             title=f"idle cores, mean of {self.batches} micro-batches",
@@ -106,8 +106,8 @@ class Timeline:
         )
         for step in [*self.steps, Step(name="trigger", seconds=sum(step.seconds for step in self.steps), idle=idle)]:
             share = step.idle / idle if idle else 0.0
-            shown.add_row(step.name, f"{1e3 * step.seconds:.1f}", f"{1e3 * step.idle:.1f}", f"{share:.0%}")
-        return shown
+            table.add_row(step.name, f"{1e3 * step.seconds:.1f}", f"{1e3 * step.idle:.1f}", f"{share:.0%}")
+        return table
 
     def to_json(self) -> dict[str, Any]:
         """The figures as a JSON object, in seconds."""
@@ -158,7 +158,7 @@ def steps_of(batch: Mapping[str, Any], trace: Trace | None) -> dict[str, tuple[f
     if trace and parts:
         began = trace.began_ms / 1e3 - started_at(batch)
         ends[f"addBatch: before {parts[0].name}"] = began + parts[0].start / 1e3
-        ends |= {f"addBatch: {each.name}": began + (each.start + each.milliseconds) / 1e3 for each in parts}
+        ends |= {f"addBatch: {phase.name}": began + (phase.start + phase.milliseconds) / 1e3 for phase in parts}
     committed = trigger - durations.get("commitOffsets", 0) / 1e3
     ends["addBatch: rest" if parts else "addBatch"] = committed
     ends["commitOffsets"] = trigger
@@ -172,15 +172,15 @@ def steps_of(batch: Mapping[str, Any], trace: Trace | None) -> dict[str, tuple[f
 
 def idle_steps(batches: Sequence[Mapping[str, Any]], traces: Mapping[int, Trace], idle: Samples) -> list[Step]:
     """The means over these micro-batches of their steps. `traces` are by batch id; `idle` is of all cores."""
-    found: dict[str, list[Step]] = {}
+    by_name: dict[str, list[Step]] = {}
     for batch in batches:
         start = started_at(batch)
         for name, (at, end) in steps_of(batch, traces.get(batch["batchId"])).items():
             unused = _used_until(idle, start + end) - _used_until(idle, start + at)
-            found.setdefault(name, []).append(Step(name=name, seconds=end - at, idle=unused))
+            by_name.setdefault(name, []).append(Step(name=name, seconds=end - at, idle=unused))
     return [
         Step(name=name, seconds=mean(step.seconds for step in steps), idle=mean(step.idle for step in steps))
-        for name, steps in found.items()
+        for name, steps in by_name.items()
     ]
 
 
@@ -221,12 +221,12 @@ def timeline(title: str, batch: Mapping[str, Any], watched: Sequence[Watched]) -
     """What the processes did during `batch`; processes with the same role are added up."""
     start, seconds = started_at(batch), batch["durationMs"]["triggerExecution"] / 1e3
     by_role: dict[str, tuple[float, ...]] = {}
-    for each in watched:
-        used = busy(each.samples, start, seconds)
-        by_role[each.role] = tuple(map(sum, zip(by_role.get(each.role, [0.0] * len(used)), used, strict=True)))
+    for process in watched:
+        used = busy(process.samples, start, seconds)
+        by_role[process.role] = tuple(map(sum, zip(by_role.get(process.role, [0.0] * len(used)), used, strict=True)))
     order = [BROKER, JVM, *ROLES.values(), OTHERS]
-    shown = {role: by_role[role] for role in order if any(by_role.get(role, ()))}
-    return Timeline(title=title, seconds=seconds, phases=phases_of(batch), busy=shown)
+    roles = {role: by_role[role] for role in order if any(by_role.get(role, ()))}
+    return Timeline(title=title, seconds=seconds, phases=phases_of(batch), busy=roles)
 
 
 def measure(lab: Lab, way: Way, load: Load, *, ours: bool = True) -> Timeline:
@@ -241,7 +241,7 @@ def measure(lab: Lab, way: Way, load: Load, *, ours: bool = True) -> Timeline:
             ran.append(spark.run(functools.partial(run_query, query=query)))
             if ours:
                 reports = trace_file.read(folder, query.sink["kafka.transactional.id"])
-                traces.update((each.batch_id, each.trace) for each in map(CommitReport.from_json, reports))
+                traces.update((report.batch_id, report.trace) for report in map(CommitReport.from_json, reports))
             return ran[-1].first_batch
 
         side = side_of(lab, OURS if ours else BUILT_IN, way, load, run, ours=ours)
@@ -249,9 +249,9 @@ def measure(lab: Lab, way: Way, load: Load, *, ours: bool = True) -> Timeline:
         with watching(lab.kafka.pid()) as watched:
             alternate([side], records=load.rows, runs=1, warm_up=0, show=lab.show)
     title = f"{side.name}, {way.words}: {load.rows:,} records of {load.records.values}, plain settings"
-    shown = timeline(title, middle(ran[-1].progress), watched)
-    counted, idle = counting(ran[-1].progress), next(each.samples for each in watched if each.role == _IDLE)
-    return replace(shown, steps=idle_steps(counted, traces, idle), batches=len(counted))
+    chart = timeline(title, middle(ran[-1].progress), watched)
+    counted, idle = counting(ran[-1].progress), next(process.samples for process in watched if process.role == _IDLE)
+    return replace(chart, steps=idle_steps(counted, traces, idle), batches=len(counted))
 
 
 @contextmanager
@@ -263,7 +263,7 @@ def watching(broker: int) -> Iterator[list[Watched]]:
     """
     if platform.system() != "Linux":
         raise ToolFailed("a timeline needs the processes' CPU clocks, which only Linux has")
-    found: dict[int, Watched | None] = {broker: Watched(BROKER)}  # None: of somebody else
+    processes: dict[int, Watched | None] = {broker: Watched(BROKER)}  # None: of somebody else
     ended, idle = threading.Event(), Watched(_IDLE)
 
     def watch() -> None:
@@ -271,9 +271,9 @@ def watching(broker: int) -> Iterator[list[Watched]]:
             cores = psutil.cpu_times()  # in hundredths of a second, so only the mean of many micro-batches is exact
             idle.samples.append((time.time(), cores.idle + cores.iowait))
             for pid in psutil.pids():
-                if pid not in found:
-                    found[pid] = _ours(pid)
-            for pid, watched in found.items():
+                if pid not in processes:
+                    processes[pid] = _ours(pid)
+            for pid, watched in processes.items():
                 if watched is not None:
                     _sample(pid, watched)
 
@@ -285,7 +285,7 @@ def watching(broker: int) -> Iterator[list[Watched]]:
     finally:
         ended.set()
         watcher.join()
-        watched += [idle, *(each for each in found.values() if each is not None and each.samples)]
+        watched += [idle, *(process for process in processes.values() if process is not None and process.samples)]
 
 
 def _ours(pid: int) -> Watched | None:
@@ -304,20 +304,20 @@ def _sample(pid: int, watched: Watched) -> None:
         return
 
 
-def draw(shown: Timeline, path: Path) -> None:
+def draw(chart: Timeline, path: Path) -> None:
     """Write a PNG: a row of phases, and below it a row for each role. Raises ToolFailed without matplotlib."""
-    figure, axes = new_figure(height=1.5 + 0.6 * (len(shown.busy) + 1))
-    axes.set_title(shown.title, fontsize="medium")
-    for number, (name, (start, end)) in enumerate(shown.phases.items()):
+    figure, axes = new_figure(height=1.5 + 0.6 * (len(chart.busy) + 1))
+    axes.set_title(chart.title, fontsize="medium")
+    for number, (name, (start, end)) in enumerate(chart.phases.items()):
         axes.barh(0.4, 1e3 * (end - start), 0.7, 1e3 * start, color=f"C{number}", alpha=0.5, label=name)
     width = 1e3 * _BIN_SECONDS
-    for row, used in enumerate(shown.busy.values(), 1):
+    for row, used in enumerate(chart.busy.values(), 1):
         edges = [number * width for number in range(len(used) + 1)]
         axes.stairs([used_in / 2 - row for used_in in used], edges, baseline=-row, fill=True, color="#1f77b4")
         axes.axhline(-row, color="black", linewidth=0.5)
-    rows = [f"{role}: {1e3 * seconds:.0f} ms" for role, seconds in shown.cpu.items()]
+    rows = [f"{role}: {1e3 * seconds:.0f} ms" for role, seconds in chart.cpu.items()]
     axes.set_yticks([0.4, *(0.4 - row for row in range(1, len(rows) + 1))], ["Spark's phases", *rows])
-    axes.set_xlim(0, 1e3 * shown.seconds)
+    axes.set_xlim(0, 1e3 * chart.seconds)
     axes.set_xlabel("ms since the start of the trigger; a full row is two cores; beside a name its CPU time")
-    figure.legend(loc="outside lower center", ncols=len(shown.phases), fontsize="small")
+    figure.legend(loc="outside lower center", ncols=len(chart.phases), fontsize="small")
     figure.savefig(path, dpi=120)

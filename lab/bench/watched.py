@@ -69,7 +69,7 @@ def cost_of_looking(
 
 def cost(without: list[float], looked_at: list[float]) -> dict[str, float]:
     """Median and quartiles of the pairs' differences, in percent of the run without."""
-    percent = [100 * (one / other - 1) for one, other in zip(looked_at, without, strict=True)]
+    percent = [100 * (seconds / base - 1) for seconds, base in zip(looked_at, without, strict=True)]
     low, _, high = quantiles(percent, method="inclusive") if len(percent) > 1 else percent * 3
     return {"median": median(percent), "lower quartile": low, "upper quartile": high}
 

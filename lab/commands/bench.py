@@ -76,18 +76,18 @@ def steady(
 
     Each way and number of rows has a file: the second one's name ends in -2.
     """
-    wanted, sizes = parse_ways(ways), numbers(rows, "--rows")
+    selected, sizes = parse_ways(ways), numbers(rows, "--rows")
 
     def run(lab: Lab) -> dict[str, Comparison]:
         from lab.bench.inputs import Mixed, Shape
         from lab.bench.steady import Load, steady
 
-        found: dict[str, Comparison] = {}
+        results: dict[str, Comparison] = {}
         records = Shape(records=0, value_bytes=value_size, mixed=Mixed() if mixed else None)
         for size in sizes:
             load = Load(rows=size, batches=batches, records=records, schema=True)
-            found.update(steady(lab, str(size), load, ways=wanted, rounds=runs))
-        return found
+            results.update(steady(lab, str(size), load, ways=selected, rounds=runs))
+        return results
 
     _with_grids(run, output, plot)
 
@@ -102,7 +102,7 @@ def first_batch(
     plot: Plot = None,
 ) -> None:
     """Measure the first micro-batch of a fresh session on plain settings, against the built-in one."""
-    wanted = parse_ways(ways)
+    selected = parse_ways(ways)
 
     def run(lab: Lab) -> dict[str, Comparison]:
         from lab.bench.inputs import Shape
@@ -110,7 +110,7 @@ def first_batch(
         from lab.bench.steady import Load, first_batches
 
         load, used = Load(rows=rows, batches=0, records=Shape(records=0)), LAUNCHED if launched else PLAIN
-        return dict(first_batches(lab, way, load, rounds=runs, settings=used) for way in wanted)
+        return dict(first_batches(lab, way, load, rounds=runs, settings=used) for way in selected)
 
     _with_grids(run, output, plot)
 
@@ -128,7 +128,7 @@ def settings(
     plot: Plot = None,
 ) -> None:
     """Measure what each setting of conf/ brings alone, in steady state; needs about 9 GB of memory."""
-    wanted = parse_ways(ways)
+    selected = parse_ways(ways)
 
     def run(lab: Lab) -> dict[str, Comparison]:
         from lab.bench.inputs import Shape
@@ -140,7 +140,7 @@ def settings(
             )
         load = Load(rows=rows, batches=batches, records=Shape(records=0))
         names = setting or tuple(EACH_SETTING)
-        return dict(each_setting(lab, way, load, rounds=runs, names=names) for way in wanted)
+        return dict(each_setting(lab, way, load, rounds=runs, names=names) for way in selected)
 
     _with_grids(run, output, plot)
 
@@ -156,7 +156,7 @@ def floor(
     plot: Plot = None,
 ) -> None:
     """Measure the least that a query can take: with rows that are ready-made, and that Python drops."""
-    wanted = parse_ways(ways)
+    selected = parse_ways(ways)
 
     def run(lab: Lab) -> dict[str, Comparison]:
         from lab.bench.floor import floor
@@ -164,7 +164,7 @@ def floor(
         from lab.bench.steady import Load
 
         load = Load(rows=rows, batches=batches, records=Shape(records=0, value_bytes=value_size))
-        return dict(floor(lab, str(rows), load, ways=wanted, rounds=runs))
+        return dict(floor(lab, str(rows), load, ways=selected, rounds=runs))
 
     _with_grids(run, output, plot)
 
@@ -190,14 +190,14 @@ def timeline(
         from lab.bench.steady import Load
 
         load = Load(rows=rows, batches=batches, records=Shape(records=0, value_bytes=value_size))
-        shown = timeline.measure(lab, way, load, ours=not built_in)
-        timeline.draw(shown, output)
+        chart = timeline.measure(lab, way, load, ours=not built_in)
+        timeline.draw(chart, output)
         if as_json:
-            print(json.dumps(shown.to_json()))
+            print(json.dumps(chart.to_json()))
             return
-        for line in shown.lines():
+        for line in chart.lines():
             print(line)
-        show.console().print(shown.table())
+        show.console().print(chart.table())
 
     _on_broker(run)
 
@@ -396,13 +396,13 @@ def memory(
     from lab.bench import memory as measure
 
     try:
-        wanted = measure.of_ways(ways)
+        selected = measure.of_ways(ways)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ways") from None
     shape = measure.mixed(records, smallest=value_size, largest=largest_value_size, partitions=partitions)
 
     def run(lab: Lab, spark: SparkSession) -> Sequence[Measured]:
-        grown = measure.memory(lab, spark, shape, wanted)
+        grown = measure.memory(lab, spark, shape, selected)
         return [*grown, measure.long_stream(lab, spark, shape, batches)] if batches else grown
 
     _present(lambda: _on_broker_and_spark(run), output, plot)
@@ -634,11 +634,13 @@ def everything(
     from lab.bench import campaign, plots, progress, show, store
     from lab.bench.machine import machine
 
-    known = campaign.measurements()
-    wanted = list(filter(None, only.split(","))) or [name for name in known if sweeps or name not in campaign.SWEEPS]
-    if unknown := [name for name in wanted if name not in known]:
+    measurements = campaign.measurements()
+    selected = list(filter(None, only.split(","))) or [
+        name for name in measurements if sweeps or name not in campaign.SWEEPS
+    ]
+    if unknown := [name for name in selected if name not in measurements]:
         raise typer.BadParameter(
-            f"unknown measurement {unknown[0]!r}. Use some of {', '.join(known)}", param_hint="--only"
+            f"unknown measurement {unknown[0]!r}. Use some of {', '.join(measurements)}", param_hint="--only"
         )
     size = campaign.Size(records=records, runs=runs, seconds=seconds, batches=batches, megabytes=megabytes)
     output.mkdir(parents=True, exist_ok=True)
@@ -646,32 +648,36 @@ def everything(
     console.print(str(here))
 
     def measure(name: str, lab: Lab, spark: SparkSession) -> None:
-        for key, measured in known[name](lab, spark, size):
+        for key, measured in measurements[name](lab, spark, size):
             store.write(output / f"{key}.json", measured, here)
             plots.plot(measured, output / f"{key}.png")
             console.print(show.measured(measured))
 
     before = progress.Progress.of(output, here, progress.code_digest(_ROOT))
     if only:
-        before = before.without(wanted)
+        before = before.without(selected)
     elif before.finished:
-        console.print(f"{len(wanted) - len(before.left(wanted))} of {len(wanted)} were measured before, in {output}.")
-    after, failed = _go_on(before, wanted, measure, minutes=minutes, put_on_record=lambda each: each.write(output))
+        console.print(
+            f"{len(selected) - len(before.remaining(selected))} of {len(selected)} were measured before, in {output}."
+        )
+    after, failed = _go_on(
+        before, selected, measure, minutes=minutes, put_on_record=lambda record: record.write(output)
+    )
     targets(output, into)
     if into:
         tables(output, into)
     if failed:
         action = f"Fix the cause, then run these again with --only {','.join(failed)}."
         raise ToolFailed("; ".join(f"{name}: {error}" for name, error in failed.items()), action=action)
-    if left := after.left(wanted):
-        console.print(f"[bold]{len(left)} of {len(wanted)} are left: run the same command again.[/]")
+    if remaining := after.remaining(selected):
+        console.print(f"[bold]{len(remaining)} of {len(selected)} are left: run the same command again.[/]")
     elif not only:
         progress.forget(output)
 
 
 def _go_on(
     before: Progress,
-    wanted: Sequence[str],
+    selected: Sequence[str],
     measure: Callable[[str, Lab, SparkSession], None],
     *,
     minutes: float | None,
@@ -680,16 +686,21 @@ def _go_on(
     """Measure what is left, and begin nothing after so many minutes; what is finished then, and what failed."""
     from lab.bench import show
 
-    left, failed, console, begun = before.left(wanted), dict[str, Exception](), show.console(), time.monotonic()
+    remaining, failed, console, begun = (
+        before.remaining(selected),
+        dict[str, Exception](),
+        show.console(),
+        time.monotonic(),
+    )
     finished = before
 
     def run(lab: Lab, spark: SparkSession) -> None:
         nonlocal finished
-        for number, name in enumerate(left, 1):
+        for number, name in enumerate(remaining, 1):
             started = time.monotonic()
             if number > 1 and minutes is not None and started - begun >= 60 * minutes:
                 return
-            console.print(f"[bold]{number}/{len(left)} {name}[/]")
+            console.print(f"[bold]{number}/{len(remaining)} {name}[/]")
             try:
                 measure(name, lab, spark)
             except Exception as error:  # noqa: BLE001 - continue with the other measurements
@@ -700,7 +711,7 @@ def _go_on(
                 put_on_record(finished)
             console.print(f"{name}: {time.monotonic() - started:.0f} s")
 
-    if left:
+    if remaining:
         _on_broker_and_spark(run)
     return finished, failed
 
@@ -745,8 +756,8 @@ def tables(
         for name in filter(lambda name: show.has(page, name), stored):
             plots.plot(stored[name][0], directory / f"{name}.png")
             print(directory / f"{name}.png")
-    if shown := picture.panels({name: measured for name, (measured, _) in stored.items()}):
-        print(*picture.draw(shown, directory), sep="\n")
+    if panels := picture.panels({name: measured for name, (measured, _) in stored.items()}):
+        print(*picture.draw(panels, directory), sep="\n")
 
 
 def parse_against(text: str) -> frozenset[Against]:
@@ -813,15 +824,15 @@ def _with_grids(run: Callable[[Lab], dict[str, Comparison]], output: Path | None
     from lab.bench import show
     from lab.bench.steady_figures import grids
 
-    found: dict[str, Comparison] = {}
+    results: dict[str, Comparison] = {}
 
     def keep() -> list[Comparison]:
-        found.update(_on_broker(run))
-        return list(found.values())
+        results.update(_on_broker(run))
+        return list(results.values())
 
     _present(keep, output, plot)
-    for shown in grids(found):
-        show.console().print(show.grid(shown))
+    for table in grids(results):
+        show.console().print(show.grid(table))
 
 
 def _present(run: Callable[[], Measured | Sequence[Measured]], output: Path | None, plot: Path | None) -> None:

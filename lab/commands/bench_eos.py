@@ -124,9 +124,9 @@ def one_value_each(args: Iterable[str]) -> list[str]:
     return spread
 
 
-def properties(given: list[str]) -> dict[str, str]:
+def properties(texts: list[str]) -> dict[str, str]:
     """`["a=1 b=2", "c=3"]` with the prefix `kafka.`. Raises typer.BadParameter for an item without `=`."""
-    pairs = [pair for text in given for pair in text.split()]
+    pairs = [pair for text in texts for pair in text.split()]
     for pair in pairs:
         if "=" not in pair:
             raise typer.BadParameter(f"{pair!r} is not NAME=VALUE")
@@ -158,18 +158,18 @@ def _embedded(
 
     here = machine()
     with show.bars() as bar, both_protocols(bar) as labs:
-        found = compare_registration(labs, _print, transactions=transactions, runs=runs, partitions=partitions)
+        sweep = compare_registration(labs, _print, transactions=transactions, runs=runs, partitions=partitions)
     if add and output is not None:
         before, _ = store.read(output)
         assert isinstance(before, Sweep)
-        found = added(before, found)
-    here = here.running(found.settings["kafka"])
-    show.console().print(show.sweep(found))
+        sweep = added(before, sweep)
+    here = here.running(sweep.settings["kafka"])
+    show.console().print(show.sweep(sweep))
     show.console().print(str(here))
     if output is not None:
-        store.write(output, found, here)
+        store.write(output, sweep, here)
     if plot is not None:
-        plots.plot(found, plot)
+        plots.plot(sweep, plot)
 
 
 def _print(result: EosResult) -> None:

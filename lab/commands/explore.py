@@ -37,7 +37,7 @@ def explore(
     unknown = set(way or ()).difference(WAYS)
     if unknown:
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not one of {', '.join(WAYS)}", param_hint="--way")
-    asked = scenarios([each for each in WAYS if each in (way or WAYS)], batches)
+    asked = scenarios([name for name in WAYS if name in (way or WAYS)], batches)
     bound, console = Bound(switches, faults, markers), Console(highlight=False)
     results = []
     with Progress(
@@ -49,7 +49,7 @@ def explore(
             bound,
             jobs=jobs,
             most=most,
-            progress=lambda scenario, done, known: bars.update(tasks[scenario], completed=done, total=known),
+            progress=lambda scenario, done, discovered: bars.update(tasks[scenario], completed=done, total=discovered),
         ):
             done = explored.histories
             bars.update(tasks[explored.scenario], completed=done, total=done)
@@ -66,10 +66,10 @@ def explore(
 def table(results: list[Explored]) -> Table:
     """What was explored, a line for each scenario."""
     names = ("scenario", "runs", "ended", "states", "ends", "CPU s", "result")
-    shown = Table(*(Column(name, no_wrap=True) for name in names), box=None)
+    table = Table(*(Column(name, no_wrap=True) for name in names), box=None)
     for explored in results:
         wrong = "[bold red]wrong[/]" if explored.violations else "[green]right[/]"
-        shown.add_row(
+        table.add_row(
             str(explored.scenario),
             f"{explored.histories:,}",
             f"{explored.ended:,}",
@@ -78,7 +78,7 @@ def table(results: list[Explored]) -> Table:
             f"{explored.seconds:.0f}",
             wrong if explored.complete or explored.violations else "not done",
         )
-    return shown
+    return table
 
 
 def _show_violations(console: Console, explored: Explored, bound: Bound) -> None:

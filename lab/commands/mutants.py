@@ -50,26 +50,26 @@ def mutants(
             raise typer.BadParameter(f"there are {', '.join(PACKAGES)}", param_hint="--package")
     console = Console(highlight=False, soft_wrap=True)
     chosen = _survivors(survivors_of) if survivors_of is not None else some(package or PACKAGES, count, seed)
-    known = {mutant: noticed for mutant, noticed in _read(output) if mutant in chosen}
+    verdicts = {mutant: noticed for mutant, noticed in _read(output) if mutant in chosen}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, output.open("a", encoding="utf-8") as lines:
         copy = copy_package(Path(folder))
-        waiting = [mutant for mutant in chosen if mutant not in known]
+        waiting = [mutant for mutant in chosen if mutant not in verdicts]
         with console.status("the tests, without a mutant"):
             failure = first_failure(copy, [tests] if tests else usual_tests(PACKAGES[0])) if waiting else None
         if failure is not None:
             raise ToolFailed(f"without a mutant, {failure} fails", action="Mend it first.")
         for mutant in track(waiting, f"{len(waiting)} mutants", console=console):
-            known[mutant] = judged(mutant, copy, [tests] if tests else usual_tests(mutant.package))
-            lines.write(json.dumps({**asdict(mutant), "noticed_by": known[mutant]}) + "\n")
+            verdicts[mutant] = judged(mutant, copy, [tests] if tests else usual_tests(mutant.package))
+            lines.write(json.dumps({**asdict(mutant), "noticed_by": verdicts[mutant]}) + "\n")
             lines.flush()
-    survivors = [mutant for mutant in chosen if known[mutant] is None]
+    survivors = [mutant for mutant in chosen if verdicts[mutant] is None]
     for mutant in survivors:
         console.print(f"\n{mutant.module}, {mutant.operator} {mutant.occurrence}\n{mutant.change()}", markup=False)
     table = Table("package", "mutants", "noticed", box=None)
     of_package, noticed = (
-        Counter(each.package for each in chosen),
-        Counter(each.package for each in chosen if known[each]),
+        Counter(mutant.package for mutant in chosen),
+        Counter(mutant.package for mutant in chosen if verdicts[mutant]),
     )
     for name in sorted(of_package):
         table.add_row(name, str(of_package[name]), str(noticed[name]))
@@ -80,10 +80,10 @@ def mutants(
 def _read(file: Path) -> list[tuple[Mutant, str | None]]:
     if not file.exists():
         return []
-    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [
-        (Mutant(**{key: each[key] for key in ("module", "operator", "occurrence")}), each["noticed_by"])
-        for each in found
+        (Mutant(**{key: line[key] for key in ("module", "operator", "occurrence")}), line["noticed_by"])
+        for line in lines
     ]
 
 

@@ -53,9 +53,9 @@ def spec(
     if without:
         asked = next((names for names in WEAKENED if set(names) == set(without)), None)
         if asked is None:
-            known = "; ".join(" ".join(f"--without {name}" for name in names) for names in WEAKENED)
+            guards = "; ".join(" ".join(f"--without {name}" for name in names) for names in WEAKENED)
             raise typer.BadParameter(
-                f"no model leaves out {' and '.join(without)}; known are {known}", param_hint="--without"
+                f"no model leaves out {' and '.join(without)}; known are {guards}", param_hint="--without"
             )
         model, _ = weakened(asked)
         result = check(model)

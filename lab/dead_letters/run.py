@@ -51,8 +51,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What was killed and what was found. `made` and `found` have the numbers of bad records and of dead letters, by
-    cause.
+    """What was killed and what was found: `made` has the number of bad records by cause, `dead_letters` that of dead
+    letters.
     """
 
     records: int
@@ -60,13 +60,13 @@ class Proof:
     batches: int
     redone: int
     made: Mapping[str, int]
-    found: Mapping[str, int]
+    dead_letters: Mapping[str, int]
     report: Report
     seconds: float
 
     @property
     def holds(self) -> bool:
-        return self.report.holds and self.made == self.found
+        return self.report.holds and self.made == self.dead_letters
 
     def wrong(self, kind: str) -> int:
         """The number of violations of this kind of invariant 1."""
@@ -114,14 +114,14 @@ def check(settings: Settings, bootstrap: str, killed: KilledQuery, seconds: floa
     client = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": query.DEAD}).client
     report = verify(client, [query.GOOD, query.DEAD], source=query.SOURCE, transactional_id=query.TRANSACTIONAL_ID)
     with Cluster(client) as cluster:
-        found = Counter(each.letter.cause for each in letters(cluster, ranges_of(cluster, query.DEAD)))
+        dead_letters = Counter(stored.letter.cause for stored in letters(cluster, ranges_of(cluster, query.DEAD)))
     return Proof(
         records=settings.records,
         killed=killed.killed,
         batches=killed.batches,
         redone=len(redone(killed.log.read_text(errors="replace").splitlines())),
         made={str(cause): count for cause, count in expected(settings.records).items()},
-        found=dict(found),
+        dead_letters=dict(dead_letters),
         report=report,
         seconds=seconds,
     )
@@ -130,9 +130,9 @@ def check(settings: Settings, bootstrap: str, killed: KilledQuery, seconds: floa
 def table(proof: Proof) -> RenderableType:
     """Bad records and dead letters by cause, and the figures."""
     causes = Table("cause", *(Column(name, justify="right") for name in ("bad records", "dead letters")))
-    for cause in sorted(proof.made.keys() | proof.found.keys()):
-        made, found = proof.made.get(cause, 0), proof.found.get(cause, 0)
-        causes.add_row(cause, f"{made:,}", Text(f"{found:,}", "green" if made == found else "bold red"))
+    for cause in sorted(proof.made.keys() | proof.dead_letters.keys()):
+        made, dead_letters = proof.made.get(cause, 0), proof.dead_letters.get(cause, 0)
+        causes.add_row(cause, f"{made:,}", Text(f"{dead_letters:,}", "green" if made == dead_letters else "bold red"))
     figures = Table.grid(padding=(0, 2))
     good, dead = (proof.report.topics[topic] for topic in (query.GOOD, query.DEAD))
     for name, value in (

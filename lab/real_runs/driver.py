@@ -158,13 +158,13 @@ def _query(job: Job, supervisor: Supervisor) -> None:
 def _committed(cluster: Cluster, options: SinkOptions) -> int:
     """Where a query starts whose checkpoint is lost: at the group's offset, or, while that is pending, the ledger's."""
     try:
-        found = GroupCoordinator(cluster, options.group_id).fetch_offsets([SOURCE])[SOURCE]
+        committed = GroupCoordinator(cluster, options.group_id).fetch_offsets([SOURCE])[SOURCE]
     except BrokerError as error:
         if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
             raise
-        found = None
-    if found is not None:
-        return found.offset
+        committed = None
+    if committed is not None:
+        return committed.offset
     entry = last_entry(cluster, options.ledger_topic, options.transactional_id)
     (progress,) = (entry and entry.sources) or (None,)
     return progress.offsets[SOURCE] if progress is not None else 0

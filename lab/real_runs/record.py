@@ -122,9 +122,9 @@ def kept_in(group: str, partitions: int = OFFSETS_PARTITIONS) -> int:
 
 def _facts(cluster: Cluster, name: str) -> TransactionFacts | None:
     """What the coordinator says of a transactional.id."""
-    found = describe.transaction(cluster, name, now_ms=0)
-    assert found is None or isinstance(found, TransactionFacts), found
-    return found
+    facts = describe.transaction(cluster, name, now_ms=0)
+    assert facts is None or isinstance(facts, TransactionFacts), facts
+    return facts
 
 
 def _name() -> str:

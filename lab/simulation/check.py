@@ -154,12 +154,14 @@ def _untrue(claims: list[Claim], committed: dict[tuple[int, int], LedgerEntry]) 
     for claim in claims:
         batch = claim.batch
         entry = batch.query_id, batch.batch_id, batch.digest
-        if claim.said in ("committed", "skipped") and entry not in map(_named, committed.values()):
-            wrong.append(f"{claim.who} learned that batch {batch.batch_id} is {claim.said}, which it is not")
+        if claim.outcome in ("committed", "skipped") and entry not in map(_named, committed.values()):
+            wrong.append(f"{claim.who} learned that batch {batch.batch_id} is {claim.outcome}, which it is not")
         own = (committed.get((i.producer_id, i.epoch)) for i in claim.identities)
-        by_itself = any(each is not None and _named(each) == entry for each in own)
-        if (claim.said, by_itself) in (("nothing", True), ("everything", False)):
-            wrong.append(f"{claim.who} learned that {claim.said} of batch {batch.batch_id} is committed by it: untrue")
+        by_itself = any(recorded is not None and _named(recorded) == entry for recorded in own)
+        if (claim.outcome, by_itself) in (("nothing", True), ("everything", False)):
+            wrong.append(
+                f"{claim.who} learned that {claim.outcome} of batch {batch.batch_id} is committed by it: untrue"
+            )
     return wrong
 
 

@@ -42,7 +42,7 @@ class Conditions:
             " --late": self.late,
             " --left-out": self.left_out,
         }
-        return "".join(flag for flag, given in flags.items() if given)
+        return "".join(flag for flag, is_set in flags.items() if is_set)
 
 
 USUAL = Conditions()

@@ -89,8 +89,8 @@ class Coordinator:
         """InitProducerId: the error code, and without an error, the new producer id and epoch."""
         if self.producer_id == _NO_ID:
             self.producer_id = self._new_id()
-        held = (held_id, held_epoch) if held_id != _NO_ID else None
-        of_another = held is not None and self.epoch != _NO_EPOCH and held_id != self.producer_id
+        holder = (held_id, held_epoch) if held_id != _NO_ID else None
+        of_another = holder is not None and self.epoch != _NO_EPOCH and held_id != self.producer_id
         if of_another and (held_id != self._previous_id or held_epoch < _EXHAUSTED):
             return PRODUCER_FENCED, (-1, -1)
         if self.phase in _PREPARED:
@@ -98,12 +98,12 @@ class Coordinator:
         if self.phase is Phase.ONGOING:
             self._fence()
             return CONCURRENT_TRANSACTIONS, (-1, -1)
-        if self.epoch >= _EXHAUSTED and (held is None or held_epoch == self.epoch):
-            self._previous_id, self._last_epoch = self.producer_id, self.epoch if held else _NO_EPOCH
+        if self.epoch >= _EXHAUSTED and (holder is None or held_epoch == self.epoch):
+            self._previous_id, self._last_epoch = self.producer_id, self.epoch if holder else _NO_EPOCH
             self.producer_id, self.epoch = self._new_id(), 0
         elif self.epoch >= _EXHAUSTED:  # fenced with the very last epoch: "cannot allocate any more"
             return UNKNOWN_SERVER_ERROR, (-1, -1)
-        elif held is None:
+        elif holder is None:
             self.epoch, self._last_epoch = self.epoch + 1, _NO_EPOCH
             self._previous_id = self.producer_id
         elif self.epoch in (held_epoch, _NO_EPOCH):

@@ -280,12 +280,12 @@ class Life:
     def _spoil(self) -> None:
         """Lose the checkpoint, or restore an older copy of it."""
         self.spoilt = True
-        known = self.checkpoint.next_batch()
+        next_batch = self.checkpoint.next_batch()
         if self.world.chance.happens("checkpoint lost", 0.4):
             self.world.faults["checkpoint lost"] += 1
             self._new_query()
         else:
-            first = self.world.chance.choose("copy of the checkpoint", range(known + 1))
+            first = self.world.chance.choose("copy of the checkpoint", range(next_batch + 1))
             self.world.faults["checkpoint restored"] += 1
             self.world.note(f"the checkpoint is restored from a copy without batch {first} and later")
             older = Checkpoint("")

@@ -188,7 +188,7 @@ class ModelKafka:
 
     def _producers(self, node: int, tp: TopicPartition) -> Answer:
         code = self.topics.refusal(node, tp)
-        found = {} if code else self.partitions[tp].transactions
+        transactions = {} if code else self.partitions[tp].transactions
         return Answer(
             partition_index=tp.partition,
             error_code=code,
@@ -201,7 +201,7 @@ class ModelKafka:
                     last_timestamp=-1,
                     current_txn_start_offset=-1 if start is None else start,
                 )
-                for producer_id, (epoch, start) in found.items()
+                for producer_id, (epoch, start) in transactions.items()
             ],
         )
 
@@ -359,10 +359,10 @@ def _offsets_answered(partitions: Iterable[TopicPartition], code: int) -> Answer
     return Answer(topics=_by_topic((tp, Answer(partition_index=tp.partition, error_code=code)) for tp in partitions))
 
 
-def _asked(request: Any, known: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """The partitions that OffsetFetch requests; the `known` ones if it requests all."""
+def _asked(request: Any, committed: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that OffsetFetch requests; the `committed` ones if it requests all."""
     if request.topics is None:
-        return list(known)
+        return list(committed)
     return [TopicPartition(topic.name, n) for topic in request.topics for n in topic.partition_indexes]
 
 

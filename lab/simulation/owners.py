@@ -42,10 +42,10 @@ class Owners:
         moments = sorted({self._since, *self._looked.values(), *self._took.values()})
         rank = {moment: place for place, moment in enumerate(moments)}
         looked, took = (
-            sorted((process.name, rank[moment]) for process, moment in each.items())
-            for each in (self._looked, self._took)
+            sorted((process.name, rank[moment]) for process, moment in by_process.items())
+            for by_process in (self._looked, self._took)
         )
-        doubts = [sorted(process.name for process in each) for each in (self._unanswered, self._in_doubt)]
+        doubts = [sorted(process.name for process in processes) for processes in (self._unanswered, self._in_doubt)]
         return (self.last and self.last.name), rank[self._since], looked, took, doubts, len(self.wrong)
 
     def starts(self, process: Process) -> None:
@@ -108,4 +108,4 @@ class Owners:
 
 
 def _shows(states: Mapping[str, tuple[Phase, int, int]], phase: Phase) -> bool:
-    return any(each[0] is phase for each in states.values())
+    return any(state[0] is phase for state in states.values())

@@ -75,7 +75,9 @@ class Partition:
     @property
     def transactions(self) -> dict[int, tuple[int, int | None]]:
         """The epoch of each known producer, and where its open transaction starts, None if it has none."""
-        return {producer_id: (each.epoch, each.first_offset) for producer_id, each in self._producers.items()}
+        return {
+            producer_id: (producer.epoch, producer.first_offset) for producer_id, producer in self._producers.items()
+        }
 
     def outdated(self, producer_id: int, epoch: int) -> bool:
         """Whether a later epoch has written here, even if only a marker."""
@@ -139,8 +141,8 @@ class Partition:
 
     def mark(self, producer_id: int, epoch: int, commit: bool, *, leader_epoch: int = 0, timestamp_ms: int = 0) -> bool:
         """Write a transaction marker; False if it is rejected because a later epoch has written here."""
-        known = self._producers.get(producer_id)
-        if known is not None and epoch < known.epoch:
+        producer = self._producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
             return False
         self._producer(producer_id, epoch).first_offset = None
         entry = Entry(self.end_offset, producer_id, epoch, (commit,), commit, b"", leader_epoch, timestamp_ms)
@@ -149,7 +151,9 @@ class Partition:
 
     def forget_producers(self) -> None:
         """Let producers without an open transaction here expire (`producer.id.expiration.ms`), with their epochs."""
-        self._producers = {id_: known for id_, known in self._producers.items() if known.first_offset is not None}
+        self._producers = {
+            id_: producer for id_, producer in self._producers.items() if producer.first_offset is not None
+        }
         self._asked_about.clear()
 
     def end_of_epoch(self, epoch: int) -> int:

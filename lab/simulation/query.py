@@ -165,7 +165,7 @@ class Claim:
 
     who: str
     batch: MicroBatch
-    said: str  # "committed", "skipped", or an error's `committed`
+    outcome: str  # "committed", "skipped", or an error's `committed`
     identities: tuple[ProducerIdentity, ...]
     report: CommitReport | None = None
 
@@ -352,7 +352,7 @@ class SimulatedDriver:
         if self._way != "executors":
             reports = _staged(self._block_rows(batch))
             staged = StagedWrite(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
-        said, report = "", None
+        outcome, report = "", None
         try:
             report = commit_batch(
                 transaction,
@@ -362,14 +362,14 @@ class SimulatedDriver:
                 choice=Choice(mode="executors" if self._way == "executors" else "driver"),
                 clock=self.process.clock,
             )
-            said = report.outcome
+            outcome = report.outcome
         except KafkaEosError as error:
-            said = error.committed or ""
+            outcome = error.committed or ""
             raise
         finally:
-            self._world.note(f"batch {batch.batch_id}: {said or 'not reported'}")
+            self._world.note(f"batch {batch.batch_id}: {outcome or 'not reported'}")
             self._claims.append(
-                Claim(who=self.process.name, batch=batch, said=said, identities=tuple(identities), report=report)
+                Claim(who=self.process.name, batch=batch, outcome=outcome, identities=tuple(identities), report=report)
             )
 
     def _block_rows(self, batch: MicroBatch) -> BlockRows:

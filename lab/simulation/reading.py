@@ -36,26 +36,26 @@ def fetch(topics: Topics, node: int, _version: int, request: Any) -> Any:
     room, anything, responses = request.max_bytes, False, []
     for asked in request.topics:
         name, answers = topics.name(asked.topic_id), []
-        for wanted in asked.partitions:
+        for partition in asked.partitions:
             if name is None:
-                answers.append(_refused(wanted.partition, UNKNOWN_TOPIC_ID))
+                answers.append(_refused(partition.partition, UNKNOWN_TOPIC_ID))
                 continue
-            tp = TopicPartition(name, wanted.partition)
-            if code := topics.refusal(node, tp, wanted.current_leader_epoch):
-                answers.append(_refused(wanted.partition, code))
+            tp = TopicPartition(name, partition.partition)
+            if code := topics.refusal(node, tp, partition.current_leader_epoch):
+                answers.append(_refused(partition.partition, code))
                 continue
-            limit = min(room, wanted.partition_max_bytes)
-            answer = _read(topics.partitions[tp], wanted, request.isolation_level, limit, whole=not anything)
+            limit = min(room, partition.partition_max_bytes)
+            answer = _read(topics.partitions[tp], partition, request.isolation_level, limit, whole=not anything)
             room, anything = max(0, room - len(answer.records)), anything or bool(answer.records)
             answers.append(answer)
         responses.append(_Topic(topic_id=asked.topic_id, partitions=answers))
     return FetchResponse(throttle_time_ms=0, error_code=NONE, session_id=0, responses=responses)
 
 
-def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whole: bool) -> Any:
-    start = wanted.fetch_offset
+def _read(log: Partition, partition: Any, isolation_level: int, limit: int, *, whole: bool) -> Any:
+    start = partition.fetch_offset
     if not log.start_offset <= start <= log.end_offset:
-        return _refused(wanted.partition, OFFSET_OUT_OF_RANGE)
+        return _refused(partition.partition, OFFSET_OUT_OF_RANGE)
     end = log.last_stable_offset if isolation_level else log.end_offset
     records = b""
     for entry in log.entries(start, end):
@@ -68,7 +68,7 @@ def _read(log: Partition, wanted: Any, isolation_level: int, limit: int, *, whol
         if len(records) == limit:
             break
     return _Partition(
-        partition_index=wanted.partition,
+        partition_index=partition.partition,
         error_code=NONE,
         high_watermark=log.end_offset,
         last_stable_offset=log.last_stable_offset,
@@ -101,7 +101,9 @@ def _refused(partition: int, code: int) -> Any:
 def refused_fetch(request: Any, code: int) -> Any:
     """A FetchResponse with the error `code` for each partition."""
     responses = [
-        _Topic(topic_id=topic.topic_id, partitions=[_refused(wanted.partition, code) for wanted in topic.partitions])
+        _Topic(
+            topic_id=topic.topic_id, partitions=[_refused(partition.partition, code) for partition in topic.partitions]
+        )
         for topic in request.topics
     ]
     return FetchResponse(throttle_time_ms=0, error_code=NONE, session_id=0, responses=responses)
@@ -113,8 +115,10 @@ def list_offsets(topics: Topics, node: int, _version: int, request: Any) -> Any:
             Answer(
                 name=topic.name,
                 partitions=[
-                    _listed_offset(topics, node, TopicPartition(topic.name, wanted.partition_index), wanted, request)
-                    for wanted in topic.partitions
+                    _listed_offset(
+                        topics, node, TopicPartition(topic.name, partition.partition_index), partition, request
+                    )
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -122,11 +126,11 @@ def list_offsets(topics: Topics, node: int, _version: int, request: Any) -> Any:
     )
 
 
-def _listed_offset(topics: Topics, node: int, tp: TopicPartition, wanted: Any, request: Any) -> Answer:
-    code, offset = topics.refusal(node, tp, wanted.current_leader_epoch), _UNKNOWN
+def _listed_offset(topics: Topics, node: int, tp: TopicPartition, partition: Any, request: Any) -> Answer:
+    code, offset = topics.refusal(node, tp, partition.current_leader_epoch), _UNKNOWN
     if not code:
         log = topics.partitions[tp]
-        match wanted.timestamp:
+        match partition.timestamp:
             case -2:
                 offset = log.start_offset
             case -1:
@@ -141,16 +145,16 @@ def offset_for_leader_epoch(topics: Topics, node: int, _version: int, request: A
         topics=[
             Answer(
                 topic=topic.topic,
-                partitions=[_epoch_end(topics, node, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[_epoch_end(topics, node, topic.topic, partition) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _epoch_end(topics: Topics, node: int, name: str, wanted: Any) -> Answer:
-    tp = TopicPartition(name, wanted.partition)
-    code, end = topics.refusal(node, tp, wanted.current_leader_epoch), _UNKNOWN
-    if not code and wanted.leader_epoch <= topics.leader_epoch[tp]:
-        end = topics.partitions[tp].end_of_epoch(wanted.leader_epoch)
-    return Answer(partition=tp.partition, error_code=code, leader_epoch=wanted.leader_epoch, end_offset=end)
+def _epoch_end(topics: Topics, node: int, name: str, partition: Any) -> Answer:
+    tp = TopicPartition(name, partition.partition)
+    code, end = topics.refusal(node, tp, partition.current_leader_epoch), _UNKNOWN
+    if not code and partition.leader_epoch <= topics.leader_epoch[tp]:
+        end = topics.partitions[tp].end_of_epoch(partition.leader_epoch)
+    return Answer(partition=tp.partition, error_code=code, leader_epoch=partition.leader_epoch, end_offset=end)

@@ -187,7 +187,7 @@ class Sent:
 
     def answered(self, answer: Any) -> None:
         """Its sender has received `answer`: a broker's that has handled it, or of one that has not."""
-        if any(answer is each for each in self.received):
+        if any(answer is received for received in self.received):
             self.recorder.answered.add(self.number)
         elif not self.received:
             self.recorder.refused.add(self.number)
@@ -252,9 +252,9 @@ class Recorder:
 
     def begins(self, driver: str, checkpoint: Checkpoint, batch: int) -> None:
         """A driver begins with this checkpoint."""
-        if all(checkpoint is not known for known in self._checkpoints):
+        if all(checkpoint is not earlier for earlier in self._checkpoints):
             self._checkpoints.append(checkpoint)
-        number = next(n for n, known in enumerate(self._checkpoints) if known is checkpoint)
+        number = next(n for n, earlier in enumerate(self._checkpoints) if earlier is checkpoint)
         plan: list[Offsets] = []
         while (end := checkpoint.end(len(plan))) is not None:
             plan.append(end)
@@ -302,10 +302,10 @@ def answer_of(api: str, answer: Any) -> Answer:
         case "TxnOffsetCommit":
             return _first_error(p.error_code for topic in answer.topics for p in topic.partitions)
         case "DescribeTransactions":
-            (found,) = answer.transaction_states
-            if found.error_code:
-                return Answer(codes=(found.error_code,))
-            return Answer(codes=(0,), state=found.transaction_state, epoch=found.producer_epoch)
+            (described,) = answer.transaction_states
+            if described.error_code:
+                return Answer(codes=(described.error_code,))
+            return Answer(codes=(0,), state=described.transaction_state, epoch=described.producer_epoch)
         case "InitProducerId" | "EndTxn":
             return Answer(codes=(answer.error_code,), epoch=getattr(answer, "producer_epoch", -1))
         case "AddOffsetsToTxn":

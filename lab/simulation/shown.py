@@ -25,8 +25,8 @@ def _details(api: str, request: Any) -> str:
                     )
             return f" ({'; '.join(batches)})"
         case "Fetch":
-            wanted = [f"{p.partition} from {p.fetch_offset}" for topic in request.topics for p in topic.partitions]
-            return f" ({', '.join(wanted)})"
+            positions = [f"{p.partition} from {p.fetch_offset}" for topic in request.topics for p in topic.partitions]
+            return f" ({', '.join(positions)})"
         case "AddPartitionsToTxn":
             topics = request.v3_and_below_topics
             added = ", ".join(f"{topic.name}-{number}" for topic in topics for number in topic.partitions)
@@ -46,20 +46,20 @@ def _details(api: str, request: Any) -> str:
 
 def shown_answer(answer: Any) -> str:
     """An answer: its error codes, its producer identity, and the relevant state of a transaction or a log."""
-    said = ", ".join(map(str, sorted(set(codes_in(answer))))) or "0"
+    text = ", ".join(map(str, sorted(set(codes_in(answer))))) or "0"
     if hasattr(answer, "producer_epoch"):
-        said += f" (id {answer.producer_id}, epoch {answer.producer_epoch})"
+        text += f" (id {answer.producer_id}, epoch {answer.producer_epoch})"
     for state in getattr(answer, "transaction_states", ()):
         if not state.error_code:
-            said += f" ({state.transaction_state}, id {state.producer_id}, epoch {state.producer_epoch})"
+            text += f" ({state.transaction_state}, id {state.producer_id}, epoch {state.producer_epoch})"
     for p in _partitions(answer):
         if hasattr(p, "high_watermark"):
-            said += f" ({len(p.records)} bytes; stable up to {p.last_stable_offset} of {p.high_watermark})"
+            text += f" ({len(p.records)} bytes; stable up to {p.last_stable_offset} of {p.high_watermark})"
         elif hasattr(p, "committed_offset"):
-            said += f" ({p.committed_offset})"
+            text += f" ({p.committed_offset})"
         elif hasattr(p, "timestamp"):
-            said += f" ({p.offset})"
-    return said
+            text += f" ({p.offset})"
+    return text
 
 
 def codes_in(answer: Any) -> Iterator[int]:

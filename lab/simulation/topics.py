@@ -81,13 +81,13 @@ class Topics:
 
     def metadata(self, _node: int, _version: int, request: Any) -> Any:
         brokers = [Answer(node_id=node, host=f"node-{node}", port=9092) for node in range(self.nodes)]
-        wanted = list(self._ids) if request.topics is None else [topic.name for topic in request.topics]
+        names = list(self._ids) if request.topics is None else [topic.name for topic in request.topics]
         partitions: dict[str, list[Answer]] = {}
         for tp, leader in self.leader.items():
             epoch = self.leader_epoch[tp]
             described = Answer(partition_index=tp.partition, leader_id=leader, leader_epoch=epoch)
             partitions.setdefault(tp.topic, []).append(described)
-        topics = [self._described(name, partitions.get(name, [])) for name in wanted]
+        topics = [self._described(name, partitions.get(name, [])) for name in names]
         return Answer(brokers=brokers, cluster_id="model", controller_id=0, topics=topics)
 
     def _described(self, name: str, partitions: list[Answer]) -> Answer:

@@ -61,7 +61,10 @@ class Transactions:
 
     def states(self) -> dict[str, tuple[Phase, int, int]]:
         """Phase, producer id and epoch of each transactional.id."""
-        return {name: (each.phase, each.producer_id, each.epoch) for name, each in self.coordinators.items()}
+        return {
+            name: (coordinator.phase, coordinator.producer_id, coordinator.epoch)
+            for name, coordinator in self.coordinators.items()
+        }
 
     def add(self, name: str, producer_id: int, epoch: int, joining: Collection[TopicPartition]) -> int:
         """Add partitions to the transaction, for a client or a TV2 leader: the error code."""
@@ -81,7 +84,7 @@ class Transactions:
 
     def expire(self) -> None:
         """Forget every transactional.id without an open transaction (`transactional.id.expiration.ms`)."""
-        for name in [name for name, known in self.coordinators.items() if known.at_rest]:
+        for name in [name for name, coordinator in self.coordinators.items() if coordinator.at_rest]:
             del self.coordinators[name]
 
     # -- requests
@@ -137,21 +140,21 @@ class Transactions:
         return Answer(transaction_states=[self._described(node, name) for name in request.transactional_ids])
 
     def _described(self, node: int, name: str) -> Answer:
-        known = self.coordinators.get(name)
-        if known is None or self._misdirected(node, name):
+        coordinator = self.coordinators.get(name)
+        if coordinator is None or self._misdirected(node, name):
             code = NOT_COORDINATOR if self._misdirected(node, name) else TRANSACTIONAL_ID_NOT_FOUND
             return Answer(transactional_id=name, error_code=code)
         topics: dict[str, list[int]] = {}
-        for tp in sorted(known.partitions):
+        for tp in sorted(coordinator.partitions):
             topics.setdefault(tp.topic, []).append(tp.partition)
         return Answer(
             transactional_id=name,
             error_code=NONE,
-            transaction_state=known.phase.value,
-            transaction_timeout_ms=known.timeout_ms,
-            transaction_start_time_ms=known.started_ms,
-            producer_id=known.producer_id,
-            producer_epoch=known.epoch,
+            transaction_state=coordinator.phase.value,
+            transaction_timeout_ms=coordinator.timeout_ms,
+            transaction_start_time_ms=coordinator.started_ms,
+            producer_id=coordinator.producer_id,
+            producer_epoch=coordinator.epoch,
             topics=[Answer(topic=topic, partitions=numbers) for topic, numbers in topics.items()],
         )
 

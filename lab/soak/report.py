@@ -192,7 +192,7 @@ def page(soaked: Soaked) -> str:
         + f"<td>{_mark(row, 'ok', '<b>WRONG</b>')}</td></tr>"
         for row in rows(soaked)
     )
-    said = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks(soaked))
+    items = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks(soaked))
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Soak: {verdict}</title><style>
 body {{ font: 15px/1.4 sans-serif; max-width: 62em; margin: 1em auto; padding: 0 1em }}
@@ -203,7 +203,7 @@ td, th {{ padding: .1em 1em; text-align: right }} td:first-child {{ text-align: 
 <img alt="throughput and faults over time" src="data:image/png;base64,{plotted}">
 <table><tr><th></th>{head}<th></th></tr>{body}</table>
 <p>Faults: {html.escape(faults(soaked))}.</p>
-<ul>{said}</ul>
+<ul>{items}</ul>
 <p>Seed {soaked.seed}; {soaked.brokers} broker(s) of Kafka {soaked.kafka_version}.
 {html.escape(str(soaked.machine))}.</p>
 </body></html>

@@ -28,7 +28,7 @@ class Screen:
             disable=not console.is_terminal,
         )
         self._bar = self._progress.add_task("", total=seconds, figures="")
-        self._shown = 0
+        self._last_step = 0
         self._started = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -47,13 +47,13 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         """Print a line with the seconds since the start."""
         seconds = f"[dim]{time.monotonic() - self._started:6.1f} s[/dim]"
-        shown = f"[{style}]{escape(text)}[/]" if style else escape(text)
-        self._console.print(f"{seconds}  {shown}", highlight=False, soft_wrap=True)
+        marked_up = f"[{style}]{escape(text)}[/]" if style else escape(text)
+        self._console.print(f"{seconds}  {marked_up}", highlight=False, soft_wrap=True)
 
     def move(self, seconds: float, figures: str) -> None:
         """Update the progress, and the counts so far."""
         self._progress.update(self._bar, completed=seconds, figures=figures)
         step = int(_LINES * seconds / self._seconds)
-        if not self._console.is_terminal and step > self._shown:
-            self._shown = step
+        if not self._console.is_terminal and step > self._last_step:
+            self._last_step = step
             self.say(figures)

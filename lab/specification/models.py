@@ -25,7 +25,7 @@ INVARIANTS = (
 )  # fmt: skip
 
 TABLE_INVARIANTS = (
-    *(each for each in INVARIANTS if each not in ("RefusedForAReason", "NoPersonNeeded")),
+    *(name for name in INVARIANTS if name not in ("RefusedForAReason", "NoPersonNeeded")),
     "TableInOrder", "TableHasIt", "CanBeCompleted", "DecisionStands", "NothingLostInTable", "TableRefusedForAReason",
     "TableNoPersonNeeded",
 )  # fmt: skip

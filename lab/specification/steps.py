@@ -169,7 +169,7 @@ class _Translation:
 
     def trace(self) -> Trace:
         recording = self._recording
-        steps = [step for each in recording.steps for step in self._steps(each)]
+        steps = [step for recorded in recording.steps for step in self._steps(recorded)]
         while steps and steps[-1]["kind"] == "marker":
             steps.pop()
         return Trace(
@@ -254,9 +254,9 @@ class _Translation:
 
     def _requested(self, driver: _Driver, step: Requested) -> Iterator[Step]:
         """What it is to its sender, if that gets no answer."""
-        known = self._recording.answered | self._recording.refused
+        settled = self._recording.answered | self._recording.refused
         if (
-            step.number not in known
+            step.number not in settled
             and not step.straggles
             and step.request.api not in ("DescribeTransactions", *_READS)
         ):
@@ -427,8 +427,8 @@ def _merged(recording: Recording) -> Iterator[tuple[tuple[int, int], tuple[tuple
     for at, step in enumerate(recording.steps):
         if isinstance(step, Arrived) and (sent := requests[step.number]).request.appends:
             for place, append in enumerate(sent.request.appends):
-                found = _Appended(at, place, sent, step.answer.codes[place])
-                arrived.setdefault((sent.request.epoch, append.partition), []).append(found)
+                appended = _Appended(at, place, sent, step.answer.codes[place])
+                arrived.setdefault((sent.request.epoch, append.partition), []).append(appended)
     for key, batches in arrived.items():
         if all(batch.append.sequence == 0 for batch in batches):
             continue

@@ -147,21 +147,21 @@ def _message(m: dict[str, Any]) -> str:
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     """What a step changed, each after a semicolon."""
-    said = [*_of_runs(before, after), *_of_brokers(before["kafka"], after["kafka"])]
+    texts = [*_of_runs(before, after), *_of_brokers(before["kafka"], after["kafka"])]
     if "table" in before:
-        said += _of_table(before["table"], after["table"])
+        texts += _of_table(before["table"], after["table"])
     older = before["checkpoints"]
     for number, now in enumerate(after["checkpoints"], 1):
         was = older[number - 1] if number <= len(older) else {"plan": [], "done": now["done"]}
         if was["plan"] != now["plan"]:
             n = len(now["plan"])
             start = now["plan"][n - 2] if n > 1 else now["start"]
-            said.append(f"checkpoint {number}: batch {n} is records {start + 1}..{now['plan'][-1]}")
+            texts.append(f"checkpoint {number}: batch {n} is records {start + 1}..{now['plan'][-1]}")
         if was["done"] != now["done"]:
-            said.append(f"checkpoint {number}: batch {now['done']} is done")
+            texts.append(f"checkpoint {number}: batch {now['done']} is done")
     if not before["harmed"] and after["harmed"]:
-        said.append("A LATE DRIVER DISTURBS A LIVE ONE")
-    return "".join(f"; {each}" for each in said)
+        texts.append("A LATE DRIVER DISTURBS A LIVE ONE")
+    return "".join(f"; {text}" for text in texts)
 
 
 def _of_runs(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:

@@ -65,8 +65,8 @@ def run(
     workers, compiler = ("2", "-XX:+TieredCompilation") if large else ("1", "-XX:TieredStopAtLevel=1")
     jar = ":".join(map(str, files(TLC)))
     with tempfile.TemporaryDirectory(prefix="kafka-eos-tlc-") as folder:
-        for each in SPECIFICATION.glob("*.tla"):  # TLC looks for the configuration beside them
-            shutil.copy(each, folder)
+        for file in SPECIFICATION.glob("*.tla"):  # TLC looks for the configuration beside them
+            shutil.copy(file, folder)
         for name, text in generated.items():
             Path(folder, f"{name}.tla").write_text(text)
         Path(folder, "model.cfg").write_text(configuration)

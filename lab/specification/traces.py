@@ -82,12 +82,12 @@ def check_recordings(
         traces.clear()
 
     for recording in recordings:
-        found = translate(recording)
-        if isinstance(found, Outside):
-            checked.outside[found.what] += 1
+        trace = translate(recording)
+        if isinstance(trace, Outside):
+            checked.outside[trace.what] += 1
             continue
-        alike = waiting[found.protocol, found.holds, found.records]
-        alike.append(found)
+        alike = waiting[trace.protocol, trace.holds, trace.records]
+        alike.append(trace)
         if len(alike) == _AT_ONCE:
             check(alike)
     for traces in filter(None, waiting.values()):
@@ -113,7 +113,7 @@ def check_traces(traces: Sequence[Trace]) -> list[Rejected]:
 
 def explained(rejected: Rejected) -> Iterator[str]:
     """Lines: a behaviour to the last step that the specification allows, and the step that it does not."""
-    states = [each.state for each in steps_of(_run([rejected.trace], farthest=rejected.accepted + 1))]
+    states = [step.state for step in steps_of(_run([rejected.trace], farthest=rejected.accepted + 1))]
     for before, after in itertools.pairwise(states):
         if after["next"] > before["next"]:
             yield f"{before['next']:4}  {shown(rejected.trace.steps[before['next'] - 1])}{changes(before, after)}"

@@ -81,7 +81,7 @@ def text(value: Value) -> str:
         case str():
             return f'"{value}"'
         case Mapping():
-            return "[" + ", ".join(f"{name} |-> {text(each)}" for name, each in value.items()) + "]"
+            return "[" + ", ".join(f"{name} |-> {text(field)}" for name, field in value.items()) + "]"
         case frozenset():
             return "{" + ", ".join(sorted(map(text, value))) + "}"
     return "<<" + ", ".join(map(text, value)) + ">>"

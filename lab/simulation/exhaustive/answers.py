@@ -88,8 +88,8 @@ class Answers:
         return answer
 
     def kind(self, what: str, weights: Mapping[str, int]) -> str:
-        known = _KINDS_AT_READS if self._reads else _KINDS_AT_WRITES
-        kinds = [kind for kind in known if kind in weights]
+        possible = _KINDS_AT_READS if self._reads else _KINDS_AT_WRITES
+        kinds = [kind for kind in possible if kind in weights]
         return kinds[self._choose(what, len(kinds))]
 
     def fraction(self, what: str) -> float:

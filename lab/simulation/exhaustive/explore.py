@@ -61,7 +61,7 @@ def explore(
     *,
     most: int | None = None,
     prune: bool = True,
-    progress: Callable[[int, int], None] = lambda _done, _known: None,
+    progress: Callable[[int, int], None] = lambda _done, _discovered: None,
 ) -> Explored:
     """Run every history of the scenario within the bound, until one is wrong, or `most` were run.
 
@@ -145,7 +145,7 @@ def _shared(life: Life) -> tuple[object, ...]:
                 claim.who,
                 claim.batch.batch_id,
                 claim.batch.digest,
-                claim.said,
+                claim.outcome,
                 [(identity.producer_id, identity.epoch) for identity in claim.identities],
                 (report := claim.report) and (report.outcome, report.records, report.producer_id, report.epoch),
             )
@@ -164,7 +164,7 @@ class _Path:
     def __init__(self, choices: Choices, states: _States) -> None:
         self.further: list[tuple[int, int]] = []
         self._states = states
-        self._given = dict(choices)
+        self._departures = dict(choices)
         self._end = choices[-1][0] if choices else -1
         self._number = 0
 
@@ -172,14 +172,14 @@ class _Path:
     def asked(self) -> bool:
         return self._number > self._end  # before that, another history was here
 
-    def before(self, state: bytes, left: Bound) -> bool:
-        return self._states.before(state, left)
+    def before(self, state: bytes, remaining: Bound) -> bool:
+        return self._states.before(state, remaining)
 
     def choose(self, _what: str, options: int) -> int:
         number = self._number
         self._number += 1
         if number <= self._end:
-            option = self._given.get(number, 0)
+            option = self._departures.get(number, 0)
             if option >= options:
                 raise ValueError(f"choice {number} has {options} options here: the choices are another history's")
             return option
@@ -220,19 +220,19 @@ class _States:
     """The states that were met, each with what was left of the bound."""
 
     def __init__(self) -> None:
-        self._left: dict[bytes, tuple[Bound, ...]] = {}
+        self._bounds: dict[bytes, tuple[Bound, ...]] = {}
         self._same: dict[tuple[Bound, ...], tuple[Bound, ...]] = {}  # there are few, for many states
 
     def __len__(self) -> int:
-        return len(self._left)
+        return len(self._bounds)
 
-    def before(self, state: bytes, left: Bound) -> bool:
+    def before(self, state: bytes, remaining: Bound) -> bool:
         """Whether the state was met with as much left; note it if not."""
-        known = self._left.get(state, ())
-        if any(earlier.covers(left) for earlier in known):
+        bounds = self._bounds.get(state, ())
+        if any(earlier.covers(remaining) for earlier in bounds):
             return True
-        more = (*known, left)
-        self._left[state] = self._same.setdefault(more, more)
+        more = (*bounds, remaining)
+        self._bounds[state] = self._same.setdefault(more, more)
         return False
 
 

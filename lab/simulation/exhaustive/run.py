@@ -36,7 +36,7 @@ def run(
     *,
     jobs: int = 1,
     most: int | None = None,
-    progress: Callable[[Scenario, int, int], None] = lambda _scenario, _done, _known: None,
+    progress: Callable[[Scenario, int, int], None] = lambda _scenario, _done, _discovered: None,
 ) -> Iterator[Explored]:
     """Explore the scenarios, each up to the bound or to its `most`th history, and return each when it is done.
 
@@ -68,4 +68,6 @@ def _report_to(reports: SimpleQueue[_Progress]) -> None:
 def _explore(scenario: Scenario, bound: Bound, most: int | None) -> Explored:
     reports = _reports
     assert reports is not None
-    return explore(scenario, bound, most=most, progress=lambda done, known: reports.put((scenario, done, known)))
+    return explore(
+        scenario, bound, most=most, progress=lambda done, discovered: reports.put((scenario, done, discovered))
+    )

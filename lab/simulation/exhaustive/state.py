@@ -59,15 +59,15 @@ def _named_tuple(kept: tuple[int, ...], value: tuple[Any, ...]) -> tuple[Any, ..
 
 
 def _sequence(value: tuple[Any, ...] | list[Any] | deque[Any]) -> tuple[Any, ...]:
-    return tuple([frozen(each) for each in value])
+    return tuple([frozen(element) for element in value])
 
 
 def _set(value: set[Any] | frozenset[Any]) -> tuple[Any, ...]:
-    return tuple(sorted([frozen(each) for each in value]))
+    return tuple(sorted([frozen(element) for element in value]))
 
 
 def _dictionary(value: dict[Any, Any]) -> tuple[Any, ...]:
-    return tuple(sorted([(repr(key), frozen(each)) for key, each in value.items()], key=_first))
+    return tuple(sorted([(repr(key), frozen(element)) for key, element in value.items()], key=_first))
 
 
 def _nothing(_value: object) -> None:
@@ -76,4 +76,6 @@ def _nothing(_value: object) -> None:
 
 def _object(slots: tuple[str, ...], value: Any) -> tuple[Any, ...]:
     fields = vars(value) if hasattr(value, "__dict__") else {name: getattr(value, name) for name in slots}
-    return type(value).__name__, *((name, frozen(each)) for name, each in fields.items() if name not in _LEFT_OUT)
+    return type(value).__name__, *(
+        (name, frozen(field_value)) for name, field_value in fields.items() if name not in _LEFT_OUT
+    )

@@ -38,7 +38,7 @@ class Seen(Protocol):
     def asked(self) -> bool:
         """Whether to ask at this step: not as long as the history follows choices that are given."""
 
-    def before(self, state: bytes, left: Bound) -> bool:
+    def before(self, state: bytes, remaining: Bound) -> bool:
         """Whether a history was in this state with as much left of the bound."""
 
 

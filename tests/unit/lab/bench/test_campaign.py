@@ -85,8 +85,8 @@ def test_what_was_measured_before_the_code_changed_is_measured_again(tmp_path):
     here = machine()
     progress.Progress(machine=here, code="before", finished={"a": 3}).write(tmp_path)
     busier = dataclasses.replace(here, load=here.load + 1)
-    assert progress.Progress.of(tmp_path, busier, "before").left(["a", "b"]) == ["b"]
-    assert progress.Progress.of(tmp_path, busier, "after").left(["a", "b"]) == ["a", "b"]
+    assert progress.Progress.of(tmp_path, busier, "before").remaining(["a", "b"]) == ["b"]
+    assert progress.Progress.of(tmp_path, busier, "after").remaining(["a", "b"]) == ["a", "b"]
 
 
 def test_the_digest_of_the_code_follows_each_file(tmp_path):

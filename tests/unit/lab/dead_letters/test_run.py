@@ -21,7 +21,7 @@ def report(*violations):
 
 
 PROOF = Proof(
-    records=100, killed={"driver": 2}, batches=5, redone=1, made={"too-large": 1}, found={"too-large": 1},
+    records=100, killed={"driver": 2}, batches=5, redone=1, made={"too-large": 1}, dead_letters={"too-large": 1},
     report=report(), seconds=9.0,
 )  # fmt: skip
 
@@ -38,7 +38,7 @@ def test_it_holds_if_the_outputs_are_the_source_and_every_cause_is_the_expected_
     lost = replace(PROOF, report=report(LOST))
     assert not lost.holds and lost.wrong("missing") == 3
     assert "violated" in shown(lost) and "orders-0@7 is not there" in shown(lost)
-    assert not replace(PROOF, found={"other": 1}).holds
+    assert not replace(PROOF, dead_letters={"other": 1}).holds
 
 
 @pytest.mark.parametrize(("records", "kills"), [(20_000, 2), (1_000_000, 100)])
