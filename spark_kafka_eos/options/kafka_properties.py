@@ -13,7 +13,7 @@ _GRANT = (
     "only the client credentials grant is supported, with a client id and a client secret; for others, set "
     "kafka.sasl.oauthbearer.token.provider"
 )
-_TLS = "OpenSSL negotiates TLS with Python's defaults (TLS 1.2 or later), and these cannot be restricted"
+_TLS = "OpenSSL chooses among its own cipher suites, and these cannot be restricted"
 
 # Java's name of what librdkafka calls otherwise (its CONFIGURATION.md), unless an option here takes both names.
 OF_LIBRDKAFKA: dict[str, str] = {
@@ -48,7 +48,7 @@ REFUSED: dict[str, str] = {
         ),
         "use partitioner=roundrobin": ("partitioner.ignore.keys",),
         "the driver commits the transaction in one step": ("transaction.two.phase.commit.enable",),
-        _TLS: ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol"),
+        _TLS: ("ssl.cipher.suites",),
         "certificates are always verified; to trust a private CA, set kafka.ssl.truststore.location": (
             "enable.ssl.certificate.verification",
         ),
@@ -71,6 +71,7 @@ REFUSED: dict[str, str] = {
     for name in names
 }
 
+OF_REGISTRY = "it is for a schema registry, which from_confluent and to_confluent are given"
 _MEMBERSHIP = "the query does not join a consumer group or share group; Spark assigns the partitions"
 _BATCHING = "each task encodes its rows as complete record batches"
 _SOCKETS = "there are few connections, and each is kept open until its task ends"
@@ -161,6 +162,19 @@ WITHOUT_EFFECT: dict[str, str] = {
             "sasl.kerberos.ticket.renew.jitter",
             "sasl.kerberos.ticket.renew.window.factor",
         ),
+        OF_REGISTRY: (
+            "auto.register.schemas",
+            "basic.auth.credentials.source",
+            "basic.auth.user.info",
+            "bearer.auth.credentials.source",
+            "bearer.auth.token",
+            "key.subject.name.strategy",
+            "schema.registry.basic.auth.user.info",
+            "schema.registry.url",
+            "specific.avro.reader",
+            "use.latest.version",
+            "value.subject.name.strategy",
+        ),
         _METRICS: (
             "auto.include.jmx.reporter",
             "enable.metrics.push",
@@ -168,6 +182,8 @@ WITHOUT_EFFECT: dict[str, str] = {
             "metrics.recording.level",
             "metrics.sample.window.ms",
         ),
+        "kafka.ssl.enabled.protocols has the versions of TLS, as in Java": ("ssl.protocol",),
+        "kafka.bootstrap.servers has the brokers": ("bootstrap.controllers",),
         "OpenSSL is used instead of Java's security providers": (
             "ssl.keymanager.algorithm",
             "ssl.provider",

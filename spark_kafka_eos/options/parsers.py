@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
+from spark_kafka_eos.kafka.auth.security import TLS_VERSIONS
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.values import LatestMinus, Limit
@@ -27,6 +28,7 @@ _DURATION = r"(?P<count>[0-9]+)\s*(?P<unit>ms|s|m|min|h|d)?"
 _SIZE = r"(?P<count>[0-9]+)\s*(?P<unit>[kmgt]b?|b)?"
 _LIMIT = r"[0-9]+|(?P<share>[0-9]+(?:\.[0-9]+)?)\s*%"
 _PARTITIONS = r"([0-9]{1,6})(?:-([0-9]{1,6}))?"
+_BROKEN_VERSIONS = ("TLSv1.1", "TLSv1", "SSLv3", "SSLv2Hello")
 _SHIFTS = {"": 0, "b": 0} | {
     f"{unit}{b}": shift for unit, shift in zip("kmgt", (10, 20, 30, 40), strict=True) for b in ("", "b")
 }
@@ -192,6 +194,18 @@ def partitioner(value: str) -> str:
         "org.apache.kafka.clients.producer.roundrobinpartitioner": "roundrobin",
     }
     return one_of("murmur2", "consistent", "roundrobin", **names)(value)
+
+
+def tls_versions(value: str) -> tuple[str, ...]:
+    """Comma-separated versions of TLS in Java's names. Those before 1.2 are dropped; another one must be left."""
+    named = tuple(part.strip() for part in value.split(","))
+    unknown = next((name for name in named if name not in (*TLS_VERSIONS, *_BROKEN_VERSIONS)), None)
+    if unknown is not None:
+        raise ValueError(f"{unknown!r} is not a version of TLS; expected TLSv1.2, TLSv1.3 or both")
+    versions = tuple(name for name in TLS_VERSIONS if name in named)
+    if not versions:
+        raise ValueError(f"{value!r} has only versions that are broken; expected TLSv1.2, TLSv1.3 or both")
+    return versions
 
 
 def url(value: str) -> str:

@@ -14,7 +14,8 @@ from os import PathLike
 from pathlib import Path
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options.table import is_known, similar
+from spark_kafka_eos.options.kafka_properties import OF_REGISTRY, WITHOUT_EFFECT
+from spark_kafka_eos.options.table import is_known, say_without_effect, similar
 
 _LINE_TERMINATOR = re.compile("\r\n|\r|\n")
 _WHITE_SPACE = " \t\f"
@@ -26,7 +27,8 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def from_properties(path: str | PathLike[str]) -> dict[str, str]:
     """The entries of a Java .properties file, with the prefix `kafka.`: `.options(**from_properties(path))`.
 
-    Names that already start with `kafka.` are left as they are. The syntax is that of `java.util.Properties.load`: `=`,
+    Names that already start with `kafka.` are left as they are. Entries for a schema registry are left out, with a
+    warning. The syntax is that of `java.util.Properties.load`: `=`,
     `:` or a space between name and value, `#` and `!` comments, backslash for escapes and line continuations. The file
     is UTF-8, or else ISO-8859-1. Raises OSError, and ConfigurationError for what is not Java's syntax, or not the name
     of a property of Kafka's clients. The error has the line's number, and nothing of what the file contains.
@@ -43,6 +45,9 @@ def from_properties(path: str | PathLike[str]) -> dict[str, str]:
                     action=similar(prefixed, at_least=0.9)
                     or "To continue a value in the next line, end the line with a backslash.",
                 )
+            if WITHOUT_EFFECT.get(prefixed) == OF_REGISTRY:  # may be a secret, which no option of Spark is to have
+                say_without_effect(prefixed, OF_REGISTRY)
+                continue
             properties[prefixed] = value
     except ValueError as error:
         raise ConfigurationError("properties", f"{path}, {error}") from None

@@ -59,6 +59,7 @@ _OAUTH_HANDLERS = tuple(
     for shaded in ("", "kafkashaded.")
     for place in ("", "secured.")
 )
+_STRIMZI_HANDLER = "io.strimzi.kafka.oauth.client.jaasclientoauthlogincallbackhandler"
 _IAM_HANDLERS, _IAM_TOKEN_HANDLERS = (
     tuple(f"{shaded}software.amazon.msk.auth.iam.{handler}".lower() for shaded in ("", "shadedmskiam."))
     for handler in ("IAMClientCallbackHandler", "IAMOAuthBearerLoginCallbackHandler")
@@ -313,9 +314,9 @@ OPTIONS: tuple[Option, ...] = (
            p.only("oidc", why="tokens are requested from the token endpoint"),
            "Only `oidc`."),
     Option("kafka.sasl.login.callback.handler.class", BOTH,
-           p.only(*_OAUTH_HANDLERS, *_IAM_TOKEN_HANDLERS, why="Java classes are not loaded"),
-           "Only Kafka's own handler for OAUTHBEARER, `OAuthBearerLoginCallbackHandler`, and that of AWS MSK IAM, "
-           "`IAMOAuthBearerLoginCallbackHandler`."),
+           p.only(*_OAUTH_HANDLERS, *_IAM_TOKEN_HANDLERS, _STRIMZI_HANDLER, why="Java classes are not loaded"),
+           "Only Kafka's own handler for OAUTHBEARER, `OAuthBearerLoginCallbackHandler`, that of AWS MSK IAM, "
+           "`IAMOAuthBearerLoginCallbackHandler`, and Strimzi's, `JaasClientOauthLoginCallbackHandler`."),
     Option("kafka.sasl.client.callback.handler.class", BOTH,
            p.only(*_IAM_HANDLERS, why="Java classes are not loaded"),
            "Only the handler of AWS MSK IAM, `IAMClientCallbackHandler`."),
@@ -354,6 +355,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.ssl.endpoint.identification.algorithm", BOTH,
            p.one_of("https", "none", **{"": "none"}),
            "`https` verifies the broker's host name; `none` (or empty) does not."),
+    Option("kafka.ssl.enabled.protocols", BOTH, p.tls_versions,
+           "Versions of TLS that may be used: `TLSv1.2`, `TLSv1.3`, or both with a comma. Older ones are never used."),
     Option("kafka.ssl.ca.location", BOTH, p.text,
            "A PEM truststore (librdkafka's name)."),
     Option("kafka.ssl.ca.pem", BOTH, p.text,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 
 import pytest
 
 from spark_kafka_eos.errors import AuthenticationFailed, AuthorizationFailed, BrokerUnreachable, UnknownTopic
+from spark_kafka_eos.kafka.auth.authentication import handshake, tls_context
 from spark_kafka_eos.kafka.fetching.fetch import Fetcher
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
-from spark_kafka_eos.options import ClientOptions, Secret, Security
+from spark_kafka_eos.options import ClientOptions, Secret, Security, from_properties, source_options
 from tests.certificates import issue
 
 pytestmark = pytest.mark.broker
@@ -80,6 +82,62 @@ def test_a_client_certificate_comes_from_a_file_or_as_text(client, secured, iden
     reach(client("SSL", **identity))
     text = secured.certificates.client_keystore.read_text()
     reach(client("SSL", certificate_pem=text, key_pem=Secret(text)))
+
+
+def continued(pem: str) -> str:
+    """PEM text as Kafka's documentation has it in a .properties file: a backslash at each line's end."""
+    return " \\\n  ".join(pem.strip().splitlines())
+
+
+@pytest.fixture
+def by_file(secured, tmp_path):
+    """`by_file(protocol, text)`: the options of a property file with this text, for that listener."""
+
+    def options(protocol, text):
+        path = tmp_path / "client.properties"
+        host = secured.kafka.bootstrap_of(protocol)
+        path.write_text(f"bootstrap.servers={host}\nsecurity.protocol={protocol}\nrequest.timeout.ms=5000\n{text}")
+        return source_options({"subscribe": "t", **from_properties(path), "kafka.delivery.timeout.ms": "5000"}).client
+
+    return options
+
+
+def test_a_file_as_confluent_cloud_writes_it_logs_in(by_file, secured):
+    name, password = secured.allowed
+    login = f"org.apache.kafka.common.security.plain.PlainLoginModule required username='{name}' password='{password}';"
+    text = f"""sasl.mechanism=PLAIN
+sasl.jaas.config={login}
+ssl.truststore.type=PEM
+ssl.truststore.certificates={continued(secured.certificates.ca.read_text())}
+ssl.protocol=TLSv1.2
+client.dns.lookup=use_all_dns_ips
+session.timeout.ms=45000
+acks=all
+schema.registry.url=https://registry.example
+basic.auth.user.info=key:secret
+"""
+    reach(by_file("SASL_SSL", text))
+    with pytest.raises(AuthenticationFailed) as refused:
+        reach(by_file("SASL_SSL", text.replace(password, WRONG)))
+    assert WRONG not in str(refused.value)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3", "TLSv1.3,TLSv1.2,TLSv1.1"])
+def test_a_file_with_a_certificate_and_a_key_in_continued_lines_logs_in(by_file, secured, version):
+    key, end, certificate = secured.certificates.client_keystore.read_text().partition("-----END PRIVATE KEY-----")
+    text = f"""ssl.enabled.protocols={version}
+ssl.truststore.type=PEM
+ssl.truststore.certificates={continued(secured.certificates.ca.read_text())}
+ssl.keystore.type=PEM
+ssl.keystore.key={continued(key + end)}
+ssl.keystore.certificate.chain={continued(certificate)}
+"""
+    options = by_file("SSL", text)
+    reach(options)
+    ((host, port),) = options.bootstrap_servers
+    plain = socket.create_connection((host, port), 5)
+    with handshake(tls_context(options.security), plain, host, f"{host}:{port}") as connected:
+        assert connected.version() == version.partition(",")[0]
 
 
 def test_a_client_without_a_certificate_or_with_another_authoritys_is_refused(client, tmp_path):

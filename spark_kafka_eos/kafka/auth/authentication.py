@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_eos.kafka.auth.security import Security
+from spark_kafka_eos.kafka.auth.security import TLS_VERSIONS, Security
 from spark_kafka_eos.kafka.errors import AuthenticationFailed, ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 # second.
 _FEWEST_ITERATIONS, _MOST_ITERATIONS = 4_096, 1_000_000
 
+_ANY = ssl.TLSVersion.MAXIMUM_SUPPORTED
+_VERSIONS = {
+    ("TLSv1.2",): (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
+    ("TLSv1.3",): (ssl.TLSVersion.TLSv1_3, _ANY),
+    TLS_VERSIONS: (ssl.TLSVersion.TLSv1_2, _ANY),
+}
+
 
 def tls_context(security: Security) -> ssl.SSLContext:
     """The TLS context with trusted CAs and client certificate. Raises ConfigurationError if they are unusable."""
@@ -28,6 +35,7 @@ def tls_context(security: Security) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise ConfigurationError("kafka.ssl.ca.location", f"contains no readable CA certificate: {error}") from None
     context.check_hostname = security.check_hostname
+    context.minimum_version, context.maximum_version = _VERSIONS[security.tls_versions]
     password = security.key_password.reveal() if security.key_password else None
     try:
         with (

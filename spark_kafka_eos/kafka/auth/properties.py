@@ -26,4 +26,5 @@ def security(properties: Mapping[str, object]) -> Security:
     if certificates and protocol not in ("SSL", "SASL_SSL"):
         raise ConfigurationError("kafka.security.protocol", f"certificates are set, but {protocol} does not use TLS")
     check = properties.get("ssl_endpoint_identification_algorithm", "https") == "https"
-    return Security(protocol=protocol, check_hostname=check, **who, **certificates)  # type: ignore[arg-type]
+    versions = tls.versions(properties)
+    return Security(protocol=protocol, check_hostname=check, **who, **certificates, **versions)  # type: ignore[arg-type]

@@ -50,6 +50,11 @@ _ENDPOINT = {
     "sasl_oauthbearer_header_urlencode": "header_urlencode",
 }
 _EXTENSION = "extension_"  # JAAS: extension_logicalCluster="lkc-1"
+# Strimzi's names of a client's options, which its handler reads.
+_STRIMZI_URL = "oauth.token.endpoint.uri"
+_OF_STRIMZI = {"oauth.client.id": "clientId", "oauth.client.secret": "clientSecret", "oauth.scope": "scope"} | {
+    f"oauth.{name}": name for name in (f"ssl.truststore.{what}" for what in ("location", "password", "type"))
+}
 _OF_CLIENT = re.compile(rf"clientId|clientSecret|scope|{_EXTENSION}.*|ssl\..*")
 
 
@@ -116,7 +121,10 @@ def _login(properties: Mapping[str, object], mechanism: object) -> _Login:
         missing = sorted({name for _, _, name in _USER} - options.keys())
         if missing and _MODULES[module] in ("PLAIN", "SCRAM"):
             raise ValueError(f"{' and '.join(missing)} missing in {module}")
-        if module == _OAUTH_MODULE and not _iam_tokens(properties):
+        if module == _OAUTH_MODULE and _handler(properties).endswith("jaasclientoauthlogincallbackhandler"):
+            options = {_OF_STRIMZI.get(name, name): value for name, value in options.items()}
+            _refuse_unknown(name for name in options if name != _STRIMZI_URL)
+        elif module == _OAUTH_MODULE and not _iam_tokens(properties):
             _refuse_unknown(options)
     except ValueError as error:
         raise ConfigurationError(_JAAS, str(error)) from None
@@ -126,7 +134,7 @@ def _login(properties: Mapping[str, object], mechanism: object) -> _Login:
     return _Login(module, options)
 
 
-def _refuse_unknown(options: Mapping[str, Secret]) -> None:
+def _refuse_unknown(options: Iterable[str]) -> None:
     """Java would ignore `identityPoolId` without `extension_`, and the broker would then refuse the token."""
     for name in options:
         if not _OF_CLIENT.fullmatch(name):
@@ -162,8 +170,11 @@ def _credentials(
 
 def _iam_tokens(properties: Mapping[str, object]) -> bool:
     """Whether OAUTHBEARER's tokens are AWS's, as Java names their handler."""
-    handler = str(properties.get("sasl_login_callback_handler_class", ""))
-    return handler.lower().endswith("iamoauthbearerlogincallbackhandler")
+    return _handler(properties).endswith("iamoauthbearerlogincallbackhandler")
+
+
+def _handler(properties: Mapping[str, object]) -> str:
+    return str(properties.get("sasl_login_callback_handler_class", "")).lower()
 
 
 def _iam(login: _Login, hosts: Iterable[str]) -> TokenProvider:
@@ -188,12 +199,11 @@ def _provider(properties: Mapping[str, object], login: _Login) -> TokenProvider:
 
 
 def _endpoint(properties: Mapping[str, object], login: _Login) -> dict[str, object]:
-    if "sasl_oauthbearer_token_endpoint_url" not in properties:
+    in_jaas = login.options.get(_STRIMZI_URL)
+    url = properties.get("sasl_oauthbearer_token_endpoint_url", in_jaas and in_jaas.reveal())
+    if url is None:
         return {}
-    url, allowed = (
-        properties["sasl_oauthbearer_token_endpoint_url"],
-        properties.get("sasl_oauthbearer_allowed_urls", ()),
-    )
+    allowed = properties.get("sasl_oauthbearer_allowed_urls", ())
     if not str(url).lower().startswith("https:") and url not in allowed:  # type: ignore[operator]
         raise ConfigurationError(
             _URL,
@@ -202,6 +212,7 @@ def _endpoint(properties: Mapping[str, object], login: _Login) -> dict[str, obje
         )
     scope = login.options.get("scope")
     inside: dict[str, object] = {
+        "url": url,
         "scope": None if scope is None else scope.reveal(),
         "extensions": _extensions(login),
     }

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.kafka.auth.kerberos import Kerberos
     from spark_kafka_eos.kafka.auth.tokens import TokenEndpoint, TokenProvider
 
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MSK_IAM = "AWS_MSK_IAM"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", MSK_IAM)
@@ -23,7 +24,7 @@ class Security:
     Certificates and keys are either a path to a PEM file (`*_location`) or PEM text (`*_pem`), never both. Without
     `ca_*`, the system's CAs are trusted. `certificate_*` is the client's certificate chain, for mutual TLS. A PEM
     keystore contains chain and key in one file, so both locations are the same. With a token endpoint, `username`
-    and `password` are the client id and secret.
+    and `password` are the client id and secret. `tls_versions` has one version of TLS, or both.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -40,6 +41,7 @@ class Security:
     key_pem: Secret | None = None
     key_password: Secret | None = None
     check_hostname: bool = True
+    tls_versions: tuple[str, ...] = TLS_VERSIONS
 
     @property
     def uses_tls(self) -> bool:

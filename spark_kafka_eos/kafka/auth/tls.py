@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_kafka_eos.kafka.auth import stores
+from spark_kafka_eos.kafka.auth import pem, stores
 from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.kafka.auth.stores import readable
 from spark_kafka_eos.kafka.errors import ConfigurationError
+
+
+def versions(properties: Mapping[str, object]) -> dict[str, object]:
+    """The versions of TLS that may be used, if they are set."""
+    return {"tls_versions": properties["ssl_enabled_protocols"]} if "ssl_enabled_protocols" in properties else {}
 
 
 def trust(properties: Mapping[str, object]) -> dict[str, object]:
@@ -26,7 +31,7 @@ def trust(properties: Mapping[str, object]) -> dict[str, object]:
         case ["ssl_ca_location"]:
             return {"ca_location": readable("kafka.ssl.ca.location", properties["ssl_ca_location"])}
         case [way]:
-            return {"ca_pem": properties[way]}
+            return {"ca_pem": pem.in_lines(str(properties[way]))}
         case _:
             return {}
 
@@ -37,7 +42,7 @@ def token_endpoint_trust(properties: Mapping[str, object], jaas: Mapping[str, Se
         case ["https_ca_location"]:
             return {"ca_location": readable("kafka.https.ca.location", properties["https_ca_location"])}
         case [_]:
-            return {"ca_pem": properties["https_ca_pem"]}
+            return {"ca_pem": pem.in_lines(str(properties["https_ca_pem"]))}
         case _:
             store = "ssl.truststore."
             inside = {name.replace(".", "_"): value for name, value in jaas.items() if name.startswith(store)}
@@ -73,8 +78,12 @@ def identity(properties: Mapping[str, object]) -> dict[str, object]:
             if way.endswith("_location"):
                 files[f"{kind}_location"] = readable(_name(way), properties[way])
             else:
-                files[f"{kind}_pem"] = properties[way]
+                files[f"{kind}_pem"] = _in_lines(properties[way])
     return files | password if files else {}
+
+
+def _in_lines(text: object) -> str | Secret:
+    return Secret(pem.in_lines(text.reveal())) if isinstance(text, Secret) else pem.in_lines(str(text))
 
 
 def _name(field: str) -> str:

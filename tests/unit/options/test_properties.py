@@ -1,15 +1,23 @@
 """Java's .properties syntax, as java.util.Properties.load reads it."""
 
 import json
+import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.auth.authentication import tls_context
 from spark_kafka_eos.kafka.auth.kerberos import Kerberos
-from spark_kafka_eos.kafka.auth.tokens import TokenProvider
-from spark_kafka_eos.options import from_properties, sink_options, source_options
+from spark_kafka_eos.kafka.auth.tokens import TokenEndpoint, TokenProvider
+from spark_kafka_eos.options import Security, from_properties, sink_options, source_options, table
 from spark_kafka_eos.options.properties import entries
+from tests.certificates import issue
+from tests.unit.kafka.auth.test_jks import TRUSTSTORE
 
 CONF = Path(__file__).parents[3] / "conf"
 
@@ -150,3 +158,151 @@ def test_the_files_in_conf_for_tls_work_as_they_are_shown():
     given |= {"kafka.ssl.truststore.location": __file__, "kafka.ssl.keystore.location": __file__}
     mtls = sink_options({"topic": "t", "kafka.transactional.id": "x", **given}).client.security
     assert (mtls.protocol, mtls.certificate_location, mtls.key_location) == ("SSL", __file__, __file__)
+
+
+# -- the files that services of Kafka give to their users
+
+CONFLUENT_CLOUD = """# Required connection configs for Kafka producer, consumer, and admin
+bootstrap.servers=pkc-abcde.eu-central-1.aws.confluent.cloud:9092
+security.protocol=SASL_SSL
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username='KEY' password='SEC/RET+x=';
+sasl.mechanism=PLAIN
+# Required for correctness in Apache Kafka clients prior to 2.6
+client.dns.lookup=use_all_dns_ips
+
+# Best practice for higher availability in Apache Kafka clients prior to 3.0
+session.timeout.ms=45000
+
+# Best practice for Kafka producer to prevent data loss
+acks=all
+client.id=ccloud-java-client-1
+
+# Required connection configs for Confluent Cloud Schema Registry
+schema.registry.url=https://psrc-abcde.eu-central-1.aws.confluent.cloud
+basic.auth.credentials.source=USER_INFO
+basic.auth.user.info=REGISTRYKEY:REGISTRYSECRET
+"""
+AIVEN = """security.protocol=SSL
+ssl.truststore.location={folder}/client.truststore.jks
+ssl.truststore.password=changeit
+ssl.keystore.type=PKCS12
+ssl.keystore.location={folder}/client.keystore.p12
+ssl.keystore.password=changeit
+ssl.key.password=changeit
+ssl.protocol=TLS
+ssl.endpoint.identification.algorithm=
+"""
+MSK_TLS = """security.protocol=SSL
+ssl.enabled.protocols=TLSv1.2,TLSv1.1
+ssl.truststore.location={folder}/client.truststore.jks
+"""
+MSK_IAM = """security.protocol = SASL_SSL
+sasl.mechanism = AWS_MSK_IAM
+sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required;
+sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
+"""
+EVENT_HUBS = """bootstrap.servers=space.servicebus.windows.net:9093
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" \\
+    password="Endpoint=sb://space.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=SECRET+/=";
+request.timeout.ms=60000
+metadata.max.age.ms=180000
+connections.max.idle.ms=180000
+"""
+STRIMZI = """security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username=my-user password=SECRET;
+ssl.truststore.location={folder}/client.keystore.p12
+ssl.truststore.password=changeit
+ssl.truststore.type=PKCS12
+"""
+STRIMZI_OAUTH = """security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \\
+  oauth.client.id="team-a" oauth.client.secret="SECRET" oauth.scope="kafka" \\
+  oauth.token.endpoint.uri="https://keycloak.example/realms/kafka/protocol/openid-connect/token" \\
+  oauth.ssl.truststore.location="{folder}/client.truststore.jks" oauth.ssl.truststore.password="changeit" \\
+  oauth.ssl.truststore.type="JKS" ;
+sasl.login.callback.handler.class=io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler
+"""
+
+
+@pytest.fixture
+def security_of(tmp_path, caplog):
+    """The security that a service's file leads to; the stores that the file names are in `{folder}`."""
+    (tmp_path / "client.truststore.jks").write_bytes(TRUSTSTORE)
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = x509.load_pem_x509_certificate(issue(tmp_path).ca.read_bytes())
+    stored = pkcs12.serialize_key_and_certificates(
+        b"client", key, None, [certificate], serialization.BestAvailableEncryption(b"changeit")
+    )
+    (tmp_path / "client.keystore.p12").write_bytes(stored)
+
+    def security(text: str) -> Security:
+        table.say_without_effect.cache_clear()
+        path = tmp_path / "client.properties"
+        path.write_text(text.format(folder=tmp_path))
+        options = {"kafka.bootstrap.servers": "a:1"} | from_properties(path)
+        assert "SECRET" not in json.dumps({name: value for name, value in options.items() if "jaas" not in name})
+        sink_options({"topic": "t", "kafka.transactional.id": "x", **options})
+        security = source_options({"subscribe": "t", **options}).client.security
+        assert "SECRET" not in caplog.text
+        return security
+
+    return security
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        (CONFLUENT_CLOUD, ("SASL_SSL", "PLAIN", "KEY", "SEC/RET+x=")),
+        (
+            EVENT_HUBS,
+            ("SASL_SSL", "PLAIN", "$ConnectionString", EVENT_HUBS.partition('password="')[2].partition('"')[0]),
+        ),
+        (STRIMZI, ("SASL_SSL", "SCRAM-SHA-512", "my-user", "SECRET")),
+        (STRIMZI_OAUTH, ("SASL_SSL", "OAUTHBEARER", "team-a", "SECRET")),
+    ],
+    ids=["Confluent Cloud", "Event Hubs", "Strimzi", "Strimzi OAuth"],
+)
+def test_a_services_file_with_a_login_works_as_it_is(security_of, text, who):
+    security = security_of(text)
+    assert (security.protocol, security.mechanism, security.username, security.password.reveal()) == who
+
+
+def test_a_services_file_with_certificates_works_as_it_is(security_of):
+    aiven = security_of(AIVEN)
+    assert (aiven.protocol, aiven.check_hostname, aiven.mechanism) == ("SSL", False, None)
+    assert aiven.certificate_pem and aiven.key_pem and aiven.ca_pem and not aiven.key_password
+    msk = security_of(MSK_TLS)
+    assert msk.tls_versions == ("TLSv1.2",)
+    assert tls_context(msk).maximum_version is ssl.TLSVersion.TLSv1_2
+    assert isinstance(security_of(MSK_IAM).token_source, TokenProvider)
+
+
+def test_strimzis_names_of_a_token_endpoint_are_those_of_the_client(security_of):
+    endpoint = security_of(STRIMZI_OAUTH).token_source
+    assert isinstance(endpoint, TokenEndpoint)
+    assert (endpoint.url, endpoint.scope) == (
+        "https://keycloak.example/realms/kafka/protocol/openid-connect/token",
+        "kafka",
+    )
+    assert endpoint.ca_pem and endpoint.ca_location is None
+    with pytest.raises(ConfigurationError, match="an http:// URL would send"):
+        security_of(STRIMZI_OAUTH.replace("https:", "http:"))
+    with pytest.raises(ConfigurationError, match=r"oauth\.access\.token is not an option"):
+        security_of(STRIMZI_OAUTH.replace("oauth.scope", "oauth.access.token"))
+    without_handler = STRIMZI_OAUTH.partition("sasl.login.callback")[0]
+    with pytest.raises(ConfigurationError, match=r"oauth\.client\.id is not an option"):
+        security_of(without_handler)
+
+
+def test_what_a_file_has_for_a_registry_is_named_in_a_warning_and_becomes_no_option(security_of, caplog):
+    security_of(CONFLUENT_CLOUD)
+    for name in ("schema.registry.url", "basic.auth.credentials.source", "basic.auth.user.info"):
+        assert f"kafka.{name} has no effect: it is for a schema registry" in caplog.text
+    assert "REGISTRY" not in caplog.text
+    assert "psrc" not in caplog.text
+    for name in ("client.dns.lookup", "session.timeout.ms"):
+        assert f"kafka.{name} has no effect" in caplog.text

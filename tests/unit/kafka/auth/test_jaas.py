@@ -50,3 +50,24 @@ def test_what_does_not_parse_is_refused_without_being_shown(jaas, why):
 
 def test_the_options_do_not_show_themselves():
     assert "s3cret" not in f"{login(Secret(PLAIN))}"
+
+
+@pytest.mark.parametrize(
+    ("jaas", "options"),
+    [
+        ("a.Plain required /* a */ b='c' // d;\n; // e", {"b": "c"}),
+        (r"a.Plain required b='\n\t\101\7x\q\\' c=d_$-e.f;", {"b": "\n\tA\7xq\\", "c": "d_$-e.f"}),
+        ("a.Plain sufficient b='it\\'s' c=\"//no; /*\";", {"b": "it's", "c": "//no; /*"}),
+        ("a.Plain optional b=c/d\n;", {"b": "c"}),  # a slash begins a comment
+        ("Plain required 'b'=c b=d;", {"b": "d"}),
+    ],
+)  # fmt: skip
+def test_comments_and_escapes_are_those_of_javas_tokenizer(jaas, options):
+    assert login(Secret(jaas)) == ("Plain", {name: Secret(value) for name, value in options.items()})
+
+
+@pytest.mark.parametrize("value", ["1secret", "sec:ret", "sec+ret", "-1", "", "sec=ret", "'sec\nret'"])
+def test_a_value_that_java_reads_only_in_quotes_is_refused_with_the_way_out(value):
+    with pytest.raises(ValueError, match="put quotes around a value") as refused:
+        login(Secret(f"a.Plain required password={value};"))
+    assert "sec" not in str(refused.value).replace("beside", "")

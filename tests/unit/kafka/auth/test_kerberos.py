@@ -53,7 +53,7 @@ def test_without_a_keytab_the_ticket_cache_is_used():
         ({"sasl.jaas.config": f"{MODULE} serviceName=hdfs;"}, "sasl.kerberos.service.name", "contradicts serviceName"),
         ({"sasl.jaas.config": f'{MODULE} keyTab="/x";'}, "sasl.jaas.config", "needs useKeyTab=true with a keyTab"),
         ({"sasl.jaas.config": f"{MODULE} useKeyTab=true;"}, "sasl.jaas.config", "requires keyTab"),
-        ({"sasl.jaas.config": f"{MODULE} useKeyTab=true keyTab=/none;"}, "sasl.jaas.config", "/none cannot be read"),
+        ({"sasl.jaas.config": f"{MODULE} useKeyTab=true keyTab='/none';"}, "sasl.jaas.config", "/none cannot be read"),
         ({"sasl.jaas.config": f"{MODULE} useTicketCache=true tryFirstPass=true;"}, "sasl.jaas.config", "tryFirstPass"),
         ({"sasl.kerberos.keytab": "/none"}, "sasl.kerberos.keytab", "/none cannot be read"),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE};"}, "sasl.jaas.config", "does not match .* PLAIN"),
