@@ -88,7 +88,7 @@ def of_module(module: str) -> Iterator[Mutant]:
         yield from (Mutant(module=module, operator=name, occurrence=number) for number in range(places))
 
 
-def some(packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
+def sample(packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
     """`count` mutants, as many of each package as far as it goes; the same seed and code give the same ones."""
     chance = random.Random(seed)  # noqa: S311 - the same ones again
     shuffled = {package: sorted(every(package), key=lambda _: chance.random()) for package in packages}

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lab.mutants import PACKAGES, ROOT, Mutant, copy_package, first_failure, judged, some, usual_tests
+from lab.mutants import PACKAGES, ROOT, Mutant, copy_package, first_failure, judged, sample, usual_tests
 from spark_kafka_eos.errors import ToolFailed
 
 
@@ -49,7 +49,7 @@ def mutants(
         if name not in PACKAGES:
             raise typer.BadParameter(f"there are {', '.join(PACKAGES)}", param_hint="--package")
     console = Console(highlight=False, soft_wrap=True)
-    chosen = _survivors(survivors_of) if survivors_of is not None else some(package or PACKAGES, count, seed)
+    chosen = _survivors(survivors_of) if survivors_of is not None else sample(package or PACKAGES, count, seed)
     verdicts = {mutant: noticed for mutant, noticed in _read(output) if mutant in chosen}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, output.open("a", encoding="utf-8") as lines:

@@ -94,8 +94,8 @@ def remarks(picture: Picture) -> list[str]:
     """What is missing in the picture, in a few words each."""
     survey = picture.survey
     texts = [f"broker {node} does not answer" for node in sorted(survey.silent)]
-    if survey.unread:
-        texts.append(f"{len(survey.unread)} partitions cannot be read")
+    if survey.unavailable:
+        texts.append(f"{len(survey.unavailable)} partitions cannot be read")
     return [*texts, *picture.remarks]
 
 

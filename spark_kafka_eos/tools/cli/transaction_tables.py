@@ -69,7 +69,7 @@ def parts(survey: Survey, rows: Iterable[tuple[TopicPartition, OpenPart | None]]
     table = _table("partition", "who ends it", right=("from", "held", "since", "stable", "end"))
     for tp, part in rows:
         if part is None:
-            table.add_row(str(tp), "no answer" if tp in survey.unread else "no record yet")
+            table.add_row(str(tp), "no answer" if tp in survey.unavailable else "no record yet")
             continue
         marks = part.marks
         table.add_row(
@@ -189,7 +189,7 @@ def _remarks(survey: Survey) -> Iterator[Text]:
     if lacking:
         yield Text(f"{len(lacking)} more open transactions could not be described.")
     reasons = [f"Broker {node} did not answer: {why}." for node, why in sorted(survey.silent.items())]
-    reasons += [f"Not looked at: {why}." for why in dict.fromkeys(survey.unread.values())]
+    reasons += [f"Not looked at: {why}." for why in dict.fromkeys(survey.unavailable.values())]
     yield from map(Text, reasons[:_REASONS])
     if len(reasons) > _REASONS:
         yield Text(f"{len(reasons) - _REASONS} more did not answer.")
@@ -311,5 +311,5 @@ def _part_json(part: OpenPart) -> dict[str, Any]:
 def _unanswered(survey: Survey) -> Mapping[str, Any]:
     return {
         "silent_brokers": {str(node): why for node, why in sorted(survey.silent.items())},
-        "unread_partitions": {str(tp): why for tp, why in sorted(survey.unread.items())},
+        "unread_partitions": {str(tp): why for tp, why in sorted(survey.unavailable.items())},
     }

@@ -109,7 +109,7 @@ def hanging(
         Console(highlight=False).print(tables.hanging(snapshot))
     if snapshot.hanging:
         raise typer.Exit(FAILED)
-    if snapshot.unread or tables.suspected(snapshot):
+    if snapshot.unavailable or tables.suspected(snapshot):
         raise typer.Exit(NOT_CHECKED)
 
 

@@ -45,8 +45,8 @@ class HangingPart:
         """Look at the partition now. Raises ToolFailed if it cannot be looked at."""
         tp = self._partition
         snapshot = survey(self._cluster, [tp], now_ms=int(time.time() * 1e3))
-        if tp in snapshot.unread:
-            raise ToolFailed(f"cannot look at {tp}: {snapshot.unread[tp]}")
+        if tp in snapshot.unavailable:
+            raise ToolFailed(f"cannot look at {tp}: {snapshot.unavailable[tp]}")
         starts = {part.producer.start_offset: part for part in snapshot.open_parts}
         self._part = starts.get(self._start_offset)
         if self._part is None:

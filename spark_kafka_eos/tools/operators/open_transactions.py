@@ -103,7 +103,7 @@ def survey(
         transactions=facts,
         producers=looked.producers,
         marks=looked.marks,
-        unread=looked.unread,
+        unavailable=looked.unavailable,
         silent=silent,
         complete=True,  # for now, to find suspects
     )
@@ -125,10 +125,10 @@ class _Listed(NamedTuple):
 class _Looked(NamedTuple):
     producers: dict[TopicPartition, tuple[ProducerState, ...]]
     marks: dict[TopicPartition, LogEnds]
-    unread: dict[TopicPartition, str]
+    unavailable: dict[TopicPartition, str]
 
     def and_also(self, other: _Looked) -> _Looked:
-        return _Looked(self.producers | other.producers, self.marks | other.marks, self.unread | other.unread)
+        return _Looked(self.producers | other.producers, self.marks | other.marks, self.unavailable | other.unavailable)
 
 
 def _confirmed(cluster: Cluster, first: Survey) -> Survey:
@@ -169,7 +169,7 @@ def _confirmed(cluster: Cluster, first: Survey) -> Survey:
             for tp, remembered in first.producers.items()
         },
         silent={**first.silent, **again.silent, **undescribed},
-        complete=complete and not looked.unread,
+        complete=complete and not looked.unavailable,
     )
 
 
@@ -233,10 +233,10 @@ def _look(cluster: Cluster, partitions: Collection[TopicPartition] | None) -> _L
         try:
             description = cluster.topic(tp.topic).partitions.get(tp.partition)
         except KafkaEosError as error:
-            looked.unread[tp] = error.what
+            looked.unavailable[tp] = error.what
             continue
         if description is None or description.leader < 0:
-            looked.unread[tp] = f"{tp} has no leader"
+            looked.unavailable[tp] = f"{tp} has no leader"
         else:
             by_leader.setdefault(description.leader, []).append(tp)
     for theirs in by_leader.values():
@@ -253,12 +253,12 @@ def _ask_leader(cluster: Cluster, partitions: Sequence[TopicPartition], looked: 
     except (AuthorizationFailed, UnknownTopic) as error:
         topics = {tp.topic for tp in partitions}
         if len(topics) == 1:
-            looked.unread.update(dict.fromkeys(partitions, error.what))
+            looked.unavailable.update(dict.fromkeys(partitions, error.what))
             return
         for topic in sorted(topics):
             _ask_leader(cluster, [tp for tp in partitions if tp.topic == topic], looked)
     except KafkaEosError as error:
-        looked.unread.update(dict.fromkeys(partitions, error.what))
+        looked.unavailable.update(dict.fromkeys(partitions, error.what))
 
 
 def _listed_by(cluster: Cluster, node: int, producer_ids: Sequence[int]) -> list[TransactionListing]:

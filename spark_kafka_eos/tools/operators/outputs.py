@@ -41,7 +41,7 @@ def outputs(topics: Iterable[str], survey: Survey, unknown: Mapping[str, str] = 
 
 def _output(topic: str, survey: Survey, why: str | None) -> Output:
     whys = [] if why is None else [why]
-    whys += [reason for tp, reason in survey.unread.items() if tp.topic == topic]
+    whys += [reason for tp, reason in survey.unavailable.items() if tp.topic == topic]
     marks = [mark for tp, mark in survey.marks.items() if tp.topic == topic]
     return Output(
         topic=topic,

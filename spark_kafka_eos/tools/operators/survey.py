@@ -85,9 +85,9 @@ class Survey:
     """What coordinators and leaders returned, at `taken_ms` by this machine's clock.
 
     `listings` are all transactional.ids that this principal may describe, `transactions` those that were described, by
-    id. `producers` and `marks` are of the partitions that were looked at. `unread` and `silent` are the partitions and
-    brokers that did not answer, with the reason. `complete`: every transaction of the cluster is in `listings`, so that
-    a producer id without one hangs.
+    id. `producers` and `marks` are of the partitions that were looked at. `unavailable` and `silent` are the
+    partitions and brokers that did not answer, with the reason. `complete`: every transaction of the cluster is in
+    `listings`, so that a producer id without one hangs.
     """
 
     taken_ms: int
@@ -95,7 +95,7 @@ class Survey:
     transactions: Mapping[str, TransactionFacts] = field(default_factory=dict)
     producers: Mapping[TopicPartition, tuple[ProducerState, ...]] = field(default_factory=dict)
     marks: Mapping[TopicPartition, LogEnds] = field(default_factory=dict)
-    unread: Mapping[TopicPartition, str] = field(default_factory=dict)
+    unavailable: Mapping[TopicPartition, str] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)
     complete: bool = False
 

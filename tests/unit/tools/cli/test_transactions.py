@@ -22,8 +22,8 @@ OPEN = {T0: (ProducerState(partition=T0, producer_id=9, epoch=4, start_offset=7)
     [
         (Survey(taken_ms=0, producers={T0: ()}, complete=True), 0),
         (Survey(taken_ms=0, producers=OPEN, complete=True), 1),
-        (Survey(taken_ms=0, producers=OPEN, complete=True, unread={T1: "no answer"}), 1),
-        (Survey(taken_ms=0, producers={T0: ()}, complete=True, unread={T1: "no answer"}), 3),
+        (Survey(taken_ms=0, producers=OPEN, complete=True, unavailable={T1: "no answer"}), 1),
+        (Survey(taken_ms=0, producers={T0: ()}, complete=True, unavailable={T1: "no answer"}), 3),
         (Survey(taken_ms=0, producers=OPEN, complete=False), 3),
     ],
     ids=["nothing", "hangs", "hangs, and a partition is silent", "a partition is silent", "may hang"],

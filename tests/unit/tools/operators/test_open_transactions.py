@@ -176,7 +176,11 @@ def test_a_broker_and_a_partition_that_do_not_answer_are_results(broker):
     broker.script["DescribeProducers"].append(producers([], code=29))
     broker.script["ListTransactions"].append(ListTransactionsResponse(error_code=-1, transaction_states=[]))
     found = survey(broker.cluster(), [T0, TopicPartition("gone", 0)], now_ms=5)
-    assert (sorted(found.unread), list(found.silent), found.complete) == ([TopicPartition("gone", 0), T0], [1], False)
+    assert (sorted(found.unavailable), list(found.silent), found.complete) == (
+        [TopicPartition("gone", 0), T0],
+        [1],
+        False,
+    )
 
 
 def test_only_what_is_open_is_described_unless_all_ids_are_asked_for(broker):

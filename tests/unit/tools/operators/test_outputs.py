@@ -25,7 +25,7 @@ SURVEY = Survey(
         HELD: LogEnds(last_stable_offset=40, high_watermark=97),
         FREE: LogEnds(last_stable_offset=9, high_watermark=9),
     },
-    unread={DARK: "copies-2 has no leader"},
+    unavailable={DARK: "copies-2 has no leader"},
     complete=True,
 )
 
