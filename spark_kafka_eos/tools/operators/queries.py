@@ -109,11 +109,11 @@ class QueryReader:
 
     def copies(self, transactional_id: str) -> Copies:
         """The two copies of this id's entry: the record as of the last `read`, and the pointer as of now."""
-        ledger = next((ledger for ledger in self._ledgers.values() if transactional_id in ledger.by_id), None)
+        ledger = next((reader for reader in self._ledgers.values() if transactional_id in reader.by_id), None)
         records = ledger and ledger.by_id[transactional_id]
         value = records.committed[-1].value if records and records.committed else None
         committed = self._group(transactional_id).fetch_all(require_stable=False)
-        places = [ledger.at] if ledger else [ledger.at for ledger in self._ledgers.values()]
+        places = [ledger.at] if ledger else [reader.at for reader in self._ledgers.values()]
         at = next((place for place in places if place in committed), places[0])
         return copies_of(value, committed, at)
 
