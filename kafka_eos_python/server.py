@@ -45,7 +45,7 @@ MODULES = (
     "spark_kafka_eos.options.kafka_properties",
     "spark_kafka_eos.options.source_parser",
     "spark_kafka_eos.spark.source",
-    "spark_kafka_eos.reading.positions",
+    "spark_kafka_eos.reading.offset_planner",
     "pyarrow",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.worker.plan_data_source_read",

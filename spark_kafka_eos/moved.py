@@ -12,8 +12,18 @@ _PACKAGE = __name__.partition(".")[0]
 _PLACES = {
     **{name: f"kafka.{name}" for name in ("auth", "fetching", "logs", "protocol", "wire", "words")},
     **{name: f"tools.{name}" for name in ("cli", "doctor", "operators", "replay", "verify")},
+    **{
+        f"appending.{name}": f"kafka.producing.{name}"
+        for name in ("murmur2", "partitioner", "produce", "producer_ids", "send_plan", "sequences")
+    },
+    **{f"spark.{name}": f"tools.listener.{name}" for name in ("follow", "lineage", "progress")},
     "demo": "testing.demo",
     "model": "micro_batch, source_offset, kafka.partitions, kafka.producer and kafka.wire.batch_header",
+    "reading.positions": "reading.offset_planner",
+    "reading.replayed": "reading.ledger_replay",
+    "reading.same_records": "reading.topic_identity",
+    "reading.stops": "reading.batch_boundaries",
+    "spark.planned_here": "spark.plan_registry",
     "spark.prompt_input": "startup.quickack",
 }
 

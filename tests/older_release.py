@@ -126,8 +126,12 @@ def _commit(step: Step, batch: Any, decide: Callable[[Any], Any]) -> Outcome:
 
 def _starts(step: Step) -> Outcome:
     options = _name("options", "source_options")(step["options"])
-    with _first("Positions", "reading.positions", "eos.positions")(options) as positions:
-        return {"starts": {str(tp): offset for tp, offset in positions.starting().items()}}
+    is_new = _is_there("reading.offset_planner")
+    planner_class = _first(
+        "OffsetPlanner" if is_new else "Positions", "reading.offset_planner", "reading.positions", "eos.positions"
+    )
+    with planner_class(options) as planner:
+        return {"starts": {str(tp): offset for tp, offset in planner.starting().items()}}
 
 
 def _replay(step: Step) -> Outcome:

@@ -17,7 +17,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.offsets import latest
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.testing.topic_reader import read_topic
 
@@ -54,7 +54,7 @@ def read_committed(bootstrap: str, topic: str) -> list[Message]:
 def table(bootstrap: str, topic: str, **given: str) -> pa.Table:
     """A batch read of `topic` with these options, as the source's columns."""
     options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic} | given, streaming=False)
-    with Positions(options) as positions, Cluster(options.client) as cluster:
+    with OffsetPlanner(options) as positions, Cluster(options.client) as cluster:
         tasks = positions.tasks(positions.starting(), positions.ending())
         batches = [batch for task in tasks for batch in read(task, options, cluster)]
     return pa.Table.from_batches(batches, arrow_schema(include_headers=options.include_headers))

@@ -28,7 +28,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.recorder import recording
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions, SourceOptions, sink_options, source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
@@ -107,8 +107,8 @@ def eos_performance(settings: EosSettings, show: Show = silent) -> EosResult:
             "kafka.group.id": settings.consumer_group_id,
         }
     )
-    with Cluster(sink.client) as cluster, Positions(source) as positions:
-        return _Copy(settings, cluster, _Polls(settings, source, cluster, positions), sink, show).run()
+    with Cluster(sink.client) as cluster, OffsetPlanner(source) as planner:
+        return _Copy(settings, cluster, _Polls(settings, source, cluster, planner), sink, show).run()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +135,11 @@ def split(rows: pa.RecordBatch, most: int) -> Iterator[Poll]:
 class _Polls:
     """The input topic in polls, up to num_records."""
 
-    def __init__(self, settings: EosSettings, source: SourceOptions, cluster: Cluster, positions: Positions) -> None:
-        self._settings, self._source, self._cluster, self._positions = settings, source, cluster, positions
+    def __init__(self, settings: EosSettings, source: SourceOptions, cluster: Cluster, planner: OffsetPlanner) -> None:
+        self._settings, self._source, self._cluster, self._planner = settings, source, cluster, planner
 
     def __iter__(self) -> Iterator[Poll]:
-        at, remaining = dict(self._positions.starting()), self._settings.num_records
+        at, remaining = dict(self._planner.starting()), self._settings.num_records
         while remaining:
             for rows in read(self._more(at), self._source, self._cluster):
                 for poll in split(rows.slice(0, remaining), self._settings.max_poll_records):
@@ -154,7 +154,7 @@ class _Polls:
         deadline = time.perf_counter() + self._settings.poll_timeout_ms / 1e3
         again = threading.Event()
         while True:
-            ends = self._positions.ending()
+            ends = self._planner.ending()
             ranges = [
                 OffsetRange(partition=tp, start=at.get(tp, 0), end=end)
                 for tp, end in ends.items()

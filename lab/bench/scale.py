@@ -49,7 +49,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
 from spark_kafka_eos.preflight.run import examine
-from spark_kafka_eos.reading.positions import JsonOffsets, Positions
+from spark_kafka_eos.reading.offset_planner import JsonOffsets, OffsetPlanner
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
@@ -93,16 +93,16 @@ class Planner:
     def __init__(self, topics: Mapping[str, int], **options: str) -> None:
         self._kafka = LargeCluster(topics)
         source = {"kafka.bootstrap.servers": "broker:9092", "startingOffsets": "earliest", **options}
-        self._positions = Positions(source_options(source), self._kafka.cluster())
-        self._start = self._positions.initial()
+        self._planner = OffsetPlanner(source_options(source), self._kafka.cluster())
+        self._start = self._planner.initial()
 
     def plan(self) -> Planned:
         """The next one, with 100 new offsets in each partition."""
         kafka, start = self._kafka, self._start
         kafka.end += _OFFSETS_PER_BATCH
         requests, size, theirs, began = kafka.requests.copy(), kafka.bytes.total(), kafka.cpu, time.process_time()
-        end = json.loads(json.dumps(self._positions.latest(start, limited=True)))
-        tasks = self._positions.batch(start, end)
+        end = json.loads(json.dumps(self._planner.latest(start, limited=True)))
+        tasks = self._planner.batch(start, end)
         seconds = time.process_time() - began - (kafka.cpu - theirs)
         self._start = end
         return Planned(start, end, len(tasks), seconds, kafka.requests - requests, kafka.bytes.total() - size)

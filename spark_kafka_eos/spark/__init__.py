@@ -18,7 +18,7 @@ features.py                             what the installed PySpark can do
 jvm.py                                  what only the JVM knows: the running query, its checkpoint, its stages
 commit_log.py                           the log of the sink's commit
 checkpoint.py offset_log.py plans.py    a micro-batch as Spark's checkpoint has it; without PySpark
-planned_here.py                         the plan in Spark's memory, which the source tells the sink
+plan_registry.py                        the plan in Spark's memory, which the source tells the sink
 worker.py                               what the driver passes to Python workers, and their end
 """
 

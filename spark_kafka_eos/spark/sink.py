@@ -239,7 +239,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         for.
         """
         from spark_kafka_eos.spark.checkpoint import micro_batch  # of the commit, as `commit_micro_batch`
-        from spark_kafka_eos.spark.planned_here import differs
+        from spark_kafka_eos.spark.plan_registry import conflicts
 
         before = [f"offsets/{batch_id - 1}"] if batch_id else []
         read = self._read_checkpoint("metadata", f"offsets/{batch_id}", also=before)
@@ -256,7 +256,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             raise self._replaced(
                 f"had plan {other} when Spark planned the write of batch {batch_id}, but now it has {now}"
             )
-        if differs(read, batch_id):
+        if conflicts(read, batch_id):
             raise self._replaced(f"has plan {now}, but Spark has planned batch {batch_id} here with other offsets")
         return replace(batch, run_id=next((message.run_id for message in by_tasks if message.run_id), None))
 

@@ -1,4 +1,5 @@
-"""The readers behind `spark.read` and `spark.readStream`, which delegate to `reading.positions` and `reading.records`.
+"""The readers behind `spark.read` and `spark.readStream`, which delegate to `reading.offset_planner` and
+`reading.records`.
 
 A reader exists in several processes: in the one that plans (for a stream's lifetime) and, pickled, in each executor's
 worker, where only `read` is called. So constructors do nothing, and connections are opened when they are first needed.
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.kafka.partitions import OffsetRange
     from spark_kafka_eos.options import SourceOptions
     from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
-    from spark_kafka_eos.reading.positions import JsonOffsets, Positions
+    from spark_kafka_eos.reading.offset_planner import JsonOffsets, OffsetPlanner
 
 log = logger(__name__)
 
@@ -43,10 +44,10 @@ class TaskRanges(InputPartition):
         self.planned_at = planned_at
 
 
-def _positions(options: SourceOptions) -> Positions:
-    from spark_kafka_eos.reading.positions import Positions
+def _planner(options: SourceOptions) -> OffsetPlanner:
+    from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 
-    return Positions(options)
+    return OffsetPlanner(options)
 
 
 def _consumed(options: SourceOptions) -> ConsumedOffsets:
@@ -66,8 +67,8 @@ class KafkaEosReader(QuickAck, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        with errors_of_source(), _positions(self._options) as positions:
-            return [TaskRanges(ranges, now) for ranges in positions.batch_read()]
+        with errors_of_source(), _planner(self._options) as planner:
+            return [TaskRanges(ranges, now) for ranges in planner.batch_read()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         try:
@@ -88,12 +89,12 @@ class KafkaEosStreamReader(QuickAck, StreamReader):
         self,
         options: SourceOptions,
         *,
-        positions: Callable[[SourceOptions], Positions] = _positions,
+        planner: Callable[[SourceOptions], OffsetPlanner] = _planner,
         consumed: Callable[[SourceOptions], ConsumedOffsets] = _consumed,
     ) -> None:
         self._options = options
-        self._open_positions, self._open_consumed = positions, consumed
-        self._opened: Positions | None = None
+        self._open_planner, self._open_consumed = planner, consumed
+        self._opened: OffsetPlanner | None = None
         self._consumed: ConsumedOffsets | None = None
         self._next = NextMicroBatch()
         self._asked = False  # for an end
@@ -101,7 +102,7 @@ class KafkaEosStreamReader(QuickAck, StreamReader):
     # -- in the query's own Python process on the driver
 
     def initialOffset(self) -> JsonOffsets:
-        return self._positions.initial()
+        return self._planner.initial()
 
     @errors_of_source()
     def latestOffset(self, start: JsonOffsets | None = None, limit: ReadLimit | None = None) -> JsonOffsets:
@@ -109,14 +110,14 @@ class KafkaEosStreamReader(QuickAck, StreamReader):
         nor that the trigger overrides the limits.
         """
         if start is None or limit is None:
-            end = self._positions.latest(self._next.start, limited=True)
+            end = self._planner.latest(self._next.start, limited=True)
             self._next.planned(end)
             self._warn_of_triggers()
             return end
         from pyspark.sql.streaming.datasource import ReadAllAvailable
 
         self.commit(start)  # unless the query is new, a batch ended there, and Spark has recorded it as done
-        return self._positions.latest(start, limited=not isinstance(limit, ReadAllAvailable))
+        return self._planner.latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The first limit that is set. Spark takes only one; `latestOffset` applies all of them."""
@@ -131,18 +132,18 @@ class KafkaEosStreamReader(QuickAck, StreamReader):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> JsonOffsets | None:
-        return self._positions.reported()
+        return self._planner.reported()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._positions.pin()
+        self._planner.pin()
 
     @errors_of_source()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
-        from spark_kafka_eos.spark.planned_here import leave, noted  # of this process alone
+        from spark_kafka_eos.spark.plan_registry import digest_of, publish  # of this process alone
 
         self._next.runs(start, end)
-        leave(noted(start, end))
-        return [TaskRanges(ranges) for ranges in self._positions.batch(start, end)]
+        publish(digest_of(start, end))
+        return [TaskRanges(ranges) for ranges in self._planner.batch(start, end)]
 
     @errors_of_source()
     def commit(self, end: JsonOffsets) -> None:
@@ -163,7 +164,7 @@ class KafkaEosStreamReader(QuickAck, StreamReader):
 
     def _warn_of_triggers(self) -> None:
         """Once, if the first micro-batch is limited: with these triggers, Spark asks for no other one."""
-        if not self._asked and (left := self._positions.left):
+        if not self._asked and (left := self._planner.left):
             log.warning(
                 "this Spark does not say which trigger the query has. With availableNow or once, it ends after one "
                 "micro-batch, and leaves %s offsets to its next start: docs/source.md",
@@ -172,10 +173,10 @@ class KafkaEosStreamReader(QuickAck, StreamReader):
         self._asked = True
 
     @property
-    def _positions(self) -> Positions:
+    def _planner(self) -> OffsetPlanner:
         if self._opened is None:
             freeze_gc()  # before the imports, so that it does not scan pyspark and pyarrow twice
-            self._opened = self._open_positions(self._options)
+            self._opened = self._open_planner(self._options)
         return self._opened
 
     # -- in executors

@@ -33,7 +33,7 @@ from spark_kafka_eos.preflight import rights
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.read_offsets import group_offsets
@@ -103,7 +103,7 @@ def named(right, output):
 
 def values(source):
     """All of the source's values, and the offsets they span."""
-    with Positions(source) as positions, Cluster(source.client) as cluster:
+    with OffsetPlanner(source) as positions, Cluster(source.client) as cluster:
         start, end = positions.starting(), positions.ending()
         tasks = positions.tasks(start, end)
         return [value for task in tasks for rows in read(task, source, cluster) for value in rows["value"]], start, end

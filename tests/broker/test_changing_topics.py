@@ -17,7 +17,7 @@ from spark_kafka_eos.kafka.protocol import cluster as cluster_module
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.producing import delete_records, produce, transact
@@ -190,7 +190,7 @@ def test_segments_deleted_by_retention_are_data_loss_or_left_out(bootstrap, new_
 def planned(bootstrap, name, **given):
     """The tasks that read all of `name`, and their options."""
     options = options_of(bootstrap, name, startingOffsets="earliest", **given)
-    with Positions(options) as positions:
+    with OffsetPlanner(options) as positions:
         return positions.tasks(positions.starting(), positions.ending()), options
 
 
@@ -222,7 +222,7 @@ class Query:
     def __init__(self, bootstrap, name, **given):
         self.options = options_of(bootstrap, name, startingOffsets="earliest", **given)
         self.seconds = 0.0
-        self.positions = Positions(self.options, clock=lambda: self.seconds)
+        self.positions = OffsetPlanner(self.options, clock=lambda: self.seconds)
         self.at = self.positions.initial()
 
     def batch(self):
@@ -233,7 +233,7 @@ class Query:
 
     def restart(self):
         self.positions.close()
-        self.positions = Positions(self.options, clock=lambda: self.seconds)
+        self.positions = OffsetPlanner(self.options, clock=lambda: self.seconds)
 
 
 @pytest.fixture

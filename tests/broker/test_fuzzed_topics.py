@@ -22,7 +22,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import IsolationLevel as Level
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.testing import EmbeddedKafka
 from tests.fuzzed_topics import EAGER_BROKERS, Bounds, Life, Lives, named
@@ -127,7 +127,7 @@ class Check:
         options = source_options(
             {"kafka.bootstrap.servers": self.lives.bootstrap} | ask.options, streaming=ask.streaming
         )
-        positions = Positions(options, self.cluster)
+        positions = OffsetPlanner(options, self.cluster)
         if ask.is_reversed:
             with pytest.raises(ConfigurationError, match="start after its end"):
                 positions.latest(positions.initial(), limited=True) if ask.streaming else positions.batch_read()
@@ -287,7 +287,7 @@ class Stream:
 
     def started(self):
         clock = itertools.count(0, 10)  # a query looks for new partitions only every few seconds
-        return Positions(self.options, self.cluster, clock=lambda: float(next(clock)))
+        return OffsetPlanner(self.options, self.cluster, clock=lambda: float(next(clock)))
 
     def micro_batch(self):
         """Whether there was anything to read. Some queries start again before it, and some while it runs."""

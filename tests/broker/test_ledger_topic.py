@@ -28,7 +28,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch
@@ -145,7 +145,7 @@ def test_a_lost_checkpoint_is_continued_from_by_the_ledger_where_the_group_has_e
     given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "subscribe": source, "startingOffsets": "committed"}
 
     def starting(**more):
-        with Positions(source_options(given | more)) as positions:
+        with OffsetPlanner(source_options(given | more)) as positions:
             return positions.starting()
 
     with pytest.raises(ConfigurationError, match=r"no committed offsets for .* set sink.kafka.transactional.id"):
@@ -266,7 +266,7 @@ def test_a_source_waits_until_kafka_has_aborted_what_a_dead_driver_left_between_
     kept.append(coordinator, identity, record, timestamp_ms=int(time.time() * 1000))
     given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "subscribe": source, "startingOffsets": "committed"}
     options = source_options(given | {"sink.kafka.transactional.id": copy.options.transactional_id})
-    with Positions(options) as positions:
+    with OffsetPlanner(options) as positions:
         assert positions.starting() == {TopicPartition(source, 0): 50, TopicPartition(source, 1): 50}
     facts = describe.transaction(cluster, copy.options.transactional_id, now_ms=0)
     assert isinstance(facts, TransactionFacts)

@@ -16,7 +16,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.describe import transaction
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import arrow_schema, read
 from tests.producing import KEEP
 from tests.reading import librdkafkas, ours, rows
@@ -108,7 +108,7 @@ class Reader:
         given |= {"maxOffsetsPerTrigger": str(chance.choice([5, 100, 2_000])), "includeHeaders": "true"}
         self.options = source_options(given | sizes(chance), streaming=True)
         self.batches = []
-        self.positions, self.cluster = Positions(self.options), Cluster(self.options.client)
+        self.positions, self.cluster = OffsetPlanner(self.options), Cluster(self.options.client)
         self.at = self.positions.initial()
 
     def micro_batch(self):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from tests.conftest import topic_factory
 from tests.producing import KEEP, end_transaction, produce, transact
 from tests.reading import await_stable, table
@@ -151,7 +151,7 @@ def test_a_topic_is_read_in_tasks_of_about_the_allowed_size(bootstrap, topic, ro
     options = source_options(
         {"kafka.bootstrap.servers": bootstrap, "subscribe": name, "maxBytesPerPartition": "2m"}, streaming=False
     )
-    with Positions(options) as positions:
+    with OffsetPlanner(options) as positions:
         tasks = positions.batch_read()
     assert [one.partition.partition for [one] in tasks] == [0] * 6 + [1] * 3 + [2]
     assert sorted(numbers(rows(name, maxBytesPerPartition="2m"))) == sorted([*range(12_000), *range(6_000), *range(10)])

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from lab.soak.brokers import await_in_sync
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 
@@ -70,7 +70,7 @@ class Along:
         self.complete = threading.Event()
 
     def run(self):
-        with Positions(self.options) as positions, Cluster(self.options.client) as cluster:
+        with OffsetPlanner(self.options) as positions, Cluster(self.options.client) as cluster:
             at = positions.initial()
             while True:
                 is_last = self.complete.is_set()

@@ -13,7 +13,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing.proxy import Proxy, Watcher
 
@@ -62,7 +62,7 @@ def test_a_small_limit_over_many_partitions_fetches_little_more_than_its_record_
                     appender.append(TopicPartition(topic, number), bytearray(batch), records, 0)
             appender.flush()
         rows: Counter[int] = Counter()
-        with Positions(options) as positions, Cluster(options.client) as cluster:
+        with OffsetPlanner(options) as positions, Cluster(options.client) as cluster:
             at = positions.initial()
             for number in range(FIRST + MICRO_BATCHES):
                 if number == FIRST:

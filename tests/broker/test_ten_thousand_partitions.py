@@ -16,7 +16,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import read
 from spark_kafka_eos.testing import EmbeddedKafka, Proxy
 from spark_kafka_eos.testing.embedded import JVM_OPTIONS
@@ -84,7 +84,7 @@ def test_ten_thousand_partitions_are_read_and_only_those_with_records_are_fetche
     with Proxy(kafka.bootstrap, watch=seen.watch) as proxy:
         given = {"subscribePattern": "many-.*", "startingOffsets": "earliest"}
         options = source_options(given | {"kafka.bootstrap.servers": proxy.bootstrap}, streaming=True)
-        with Positions(options) as positions, Cluster(options.client) as cluster:
+        with OffsetPlanner(options) as positions, Cluster(options.client) as cluster:
             append(cluster, record_batch, partitions)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             at, found = micro_batch(positions, positions.initial(), cluster, options, seen)

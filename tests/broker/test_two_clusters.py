@@ -18,7 +18,7 @@ from spark_kafka_eos.options import source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy
@@ -149,7 +149,7 @@ def test_a_lost_checkpoint_continues_exactly_where_the_ledger_says(pair):
         "sink.kafka.bootstrap.servers": pair.b.bootstrap,
         "sink.kafka.transactional.id": pair.id,
     }
-    with Positions(source_options(given, streaming=True)) as positions:
+    with OffsetPlanner(source_options(given, streaming=True)) as positions:
         start = positions.starting()
     assert start == pair.places(20)
     successor = pair.driver(query="successor")

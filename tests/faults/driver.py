@@ -32,7 +32,7 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.preflight.run import preflight
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import arrow_schema, read
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.tools.verify.provenance_bytes import pack
@@ -176,8 +176,8 @@ def first_offsets(job: Job, checkpoint: Checkpoint) -> dict[TopicPartition, int]
         sink = {**job.connection, "kafka.transactional.id": f"id-{job.target}"}
         told_by = {f"sink.{name}": value for name, value in sink.items()}
     options = source_options({"startingOffsets": "committed", **told_by, **job.source_connection})
-    with Positions(options) as positions:
-        return positions.starting()
+    with OffsetPlanner(options) as planner:
+        return planner.starting()
 
 
 def planned(checkpoint: Checkpoint, number: int) -> dict[TopicPartition, int]:

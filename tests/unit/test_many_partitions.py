@@ -33,7 +33,7 @@ from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.parsers import output_topics
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.sampling import bytes_per_offset, ends_by_weight
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import appended_to, reads
@@ -48,7 +48,7 @@ def tenants(count, **fields):
 
 def positions(kafka, **given):
     options = source_options({"kafka.bootstrap.servers": "b:1", "startingOffsets": "earliest"} | given)
-    return Positions(options, kafka.cluster(), clock=kafka.clock)
+    return OffsetPlanner(options, kafka.cluster(), clock=kafka.clock)
 
 
 def grown(kafka, size=100, records=10):

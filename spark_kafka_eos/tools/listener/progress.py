@@ -46,7 +46,7 @@ from spark_kafka_eos.observe.progress import QueryFigures, SourceRead, figures, 
 from spark_kafka_eos.observe.query_metrics import QUERY_METRICS, QueryMetrics
 from spark_kafka_eos.observe.trace_file import append_trigger
 from spark_kafka_eos.options import SourceOptions, source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.spark.jvm import driver_addresses, is_classic, quick, redact_in_event_log
 from spark_kafka_eos.spark.worker import STATS_ENDPOINT
 from spark_kafka_eos.tools.operators.open_transactions import oldest_open
@@ -80,7 +80,7 @@ class Questions:
 
     def partitions(self) -> Sequence[TopicPartition]:
         """Those that a query with these options reads."""
-        return Positions(self._options, self._cluster).partitions()
+        return OffsetPlanner(self._options, self._cluster).partitions()
 
     def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return offsets.marks(self._cluster, partitions)

@@ -27,9 +27,9 @@ KAFKAS_AND_SPARKS = """
 # steps, answers and helpers.
 OF_THE_DESIGN = ("ledger", "transaction", "appending", "kafka/fetching", "kafka/producing", "reading")
 PLAIN = """
-    Answer ArrowFiles Arrival Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds LocalFiles
-    Locate Lost Others Planned Receive Repeat Sample SendPlan SessionKind SizeEstimates Space State Step Stop Tally
-    Target TooLargeToTravel UnsafeFolder Wait
+    Answer Arrival ArrowFiles Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds LocalFiles
+    Locate Lost OffsetPlanner Others Planned Receive Repeat Sample SendPlan SessionKind SizeEstimates Space State Step
+    Tally Target TooLargeToTravel UnsafeFolder Wait
 """
 
 # What the code, its texts and the pages do not say, and what they say instead.

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lab.simulation.partition import Entry, Partition
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.reading.positions import JsonOffsets
+from spark_kafka_eos.reading.offset_planner import JsonOffsets
 from spark_kafka_eos.source_offset import UNRESOLVED, recorded_start
 from tests.model_kafka import KafkaModel
 

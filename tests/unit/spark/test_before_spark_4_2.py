@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import source_options
-from spark_kafka_eos.reading.positions import Positions
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.spark.source import KafkaEosStreamReader
 from tests.unit.reading.brokers import Brokers, ranges
 
@@ -33,7 +33,7 @@ class OlderSpark:
     def reader(self):
         options = source_options({"kafka.bootstrap.servers": "broker:9092"} | self.options)
         return KafkaEosStreamReader(
-            options, positions=lambda options: Positions(options, self.brokers.cluster(), clock=self.brokers.clock)
+            options, planner=lambda options: OffsetPlanner(options, self.brokers.cluster(), clock=self.brokers.clock)
         )
 
     def run(self, triggers=1, *, dies=""):

@@ -91,7 +91,7 @@ PROCESSES = {
         "pyspark.sql.streaming.python_streaming_source_runner",
         "from spark_kafka_eos.spark.datasource import KafkaEosDataSource\n"
         f"source = KafkaEosDataSource({SOURCE})\n"
-        "source.streamReader(source.schema())._positions",
+        "source.streamReader(source.schema())._planner",
         FILES | CONNECTION | {"reading", "source_offset", "kafka.protocol.consumer.offsets"},
     ),
     "plans a write": Process(

@@ -35,7 +35,7 @@ from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark import sink
-from spark_kafka_eos.spark.planned_here import leave, noted
+from spark_kafka_eos.spark.plan_registry import digest_of, publish
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
 from spark_kafka_eos.spark.sink_commit import kept_cluster, pinned
 from spark_kafka_eos.spark.staged_message import StagedMessage
@@ -450,7 +450,7 @@ def test_a_plan_that_was_replaced_before_the_tasks_ran_is_not_committed(
     plan(options, 0, 5)
     writer().commit([], 0)
     before = len(kafka.requests)
-    leave(noted({"orders": {"0": 5}}, {"orders": {"0": 10}}))
+    publish(digest_of({"orders": {"0": 5}}, {"orders": {"0": 10}}))
     plan(options, 1, 80)
     message = task_of(planned(), 1)
     with pytest.raises(CheckpointUnusable, match="another driver writes to this checkpoint.*Nothing was committed"):

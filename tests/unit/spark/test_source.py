@@ -14,13 +14,13 @@ from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.source_offset import UNRESOLVED
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
-from spark_kafka_eos.spark.planned_here import found, noted
+from spark_kafka_eos.spark.plan_registry import digest_of, published
 from spark_kafka_eos.spark.source import KafkaEosStreamReader, TaskRanges
 
 START, END = {name: dict(offsets) for name, offsets in UNRESOLVED.items()}, {"t": {"0": 5}}
 
 
-class Positions:
+class OffsetPlanner:
     def __init__(self, options):
         pass
 
@@ -54,7 +54,7 @@ def reader_of(done):
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitOffsets": "true", "kafka.group.id": "g"}
 
     def build(positions, **more):
-        doubles: Any = {"positions": positions, "consumed": ConsumedOffsets}
+        doubles: Any = {"planner": positions, "consumed": ConsumedOffsets}
         return KafkaEosStreamReader(source_options(given | more), **doubles)
 
     return build
@@ -62,7 +62,7 @@ def reader_of(done):
 
 @pytest.fixture
 def reader(reader_of):
-    return reader_of(Positions)
+    return reader_of(OffsetPlanner)
 
 
 def test_a_new_querys_first_start_is_no_end_of_a_batch(done, reader):
@@ -90,16 +90,16 @@ def test_the_range_that_spark_has_tasks_for_is_noted_for_the_sink(reader, tmp_pa
     (tmp_path / "blockmgr-1").mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/blockmgr-1")
     reader.partitions(END, {"t": {"0": 9}})
-    assert found() == [noted(END, {"t": {"0": 9}})]
+    assert published() == [digest_of(END, {"t": {"0": 9}})]
 
 
 def test_nothing_is_committed_unless_it_was_asked_for(done, reader_of):
-    reader_of(Positions, commitOffsets="false").commit(END)
+    reader_of(OffsetPlanner, commitOffsets="false").commit(END)
     assert done == []
 
 
 def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(reader_of):
-    class Lost(Positions):
+    class Lost(OffsetPlanner):
         def latest(self, *arguments, **given):
             raise DataLoss("orders-0 from 0 to 5 is gone", action="Set failOnDataLoss=false.")
 
@@ -115,7 +115,7 @@ def test_what_the_source_raises_says_nothing_about_what_a_sink_has_committed(rea
 
 
 def test_nor_does_what_led_to_it(reader_of):
-    class Lost(Positions):
+    class Lost(OffsetPlanner):
         def latest(self, *arguments, **given):
             try:
                 raise UnknownTopic("topic 'orders' does not exist")

@@ -63,7 +63,7 @@ def test_a_sources_process_loads_nothing_that_only_few_queries_need():
     """A query waits for it to start."""
     unwanted = ["ssl", "kafka.protocol.consumer.fetch", "kafka.protocol.producer.transaction"]
     unwanted += ["spark_kafka_eos.options.sink", "spark_kafka_eos.kafka.protocol.groups"]
-    planned = "import sys, spark_kafka_eos.reading.positions, spark_kafka_eos.options as o; o.source_options"
+    planned = "import sys, spark_kafka_eos.reading.offset_planner, spark_kafka_eos.options as o; o.source_options"
     assert run(f"{planned}; print(sorted(set({unwanted}) & set(sys.modules)))") == "[]"
 
 

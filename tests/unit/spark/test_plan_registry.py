@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_eos.spark.planned_here import Note, found, is_replaced, leave, noted
+from spark_kafka_eos.spark.plan_registry import Note, digest_of, is_replaced, publish, published
 
 START = {"orders": {"0": 10}}
-MINE, OTHER = noted(START, {"orders": {"0": 20}}), noted(START, {"orders": {"0": 80}})
+MINE, OTHER = digest_of(START, {"orders": {"0": 20}}), digest_of(START, {"orders": {"0": 80}})
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([MINE], False),
         ([OTHER], True),
         ([OTHER, MINE], False),
-        ([noted({"orders": {"0": 20}}, {"orders": {"0": 80}})], False),
-        ([noted({"payments": {"0": 10}}, {"payments": {"0": 80}})], False),
+        ([digest_of({"orders": {"0": 20}}, {"orders": {"0": 80}})], False),
+        ([digest_of({"payments": {"0": 10}}, {"payments": {"0": 80}})], False),
     ],
 )
 def test_a_plan_is_replaced_if_another_one_was_made_here_from_the_same_start(notes: list[Note], expected: bool) -> None:
@@ -37,23 +37,23 @@ def test_a_plan_is_replaced_if_another_one_was_made_here_from_the_same_start(not
 
 def test_first_batches_of_the_same_topics_begin_at_the_same_place() -> None:
     first = {"start={}": {}, "orders": {"0": 20}}
-    assert noted({"orders": {"0": 1}}, first).start == noted(None, first | {"orders": {"0": 80}}).start
-    assert noted(None, first).start != noted(None, {"start={}": {}, "payments": {"0": 20}}).start
+    assert digest_of({"orders": {"0": 1}}, first).start == digest_of(None, first | {"orders": {"0": 80}}).start
+    assert digest_of(None, first).start != digest_of(None, {"start={}": {}, "payments": {"0": 20}}).start
 
 
 def test_the_order_of_names_does_not_matter() -> None:
-    assert noted({"a": 1, "b": 2}, {"c": {}, "d": {}}) == noted({"b": 2, "a": 1}, {"d": {}, "c": {}})
+    assert digest_of({"a": 1, "b": 2}, {"c": {}, "d": {}}) == digest_of({"b": 2, "a": 1}, {"d": {}, "c": {}})
 
 
 def test_the_last_note_of_a_process_is_found(of_spark: Path) -> None:
-    assert found() == []
-    leave(OTHER)
-    leave(MINE)
-    assert found() == [MINE]
+    assert published() == []
+    publish(OTHER)
+    publish(MINE)
+    assert published() == [MINE]
 
 
 @pytest.mark.parametrize("folders", ["", "/tmp/shared", "/nowhere/blockmgr-1"])
 def test_where_spark_has_no_folder_of_its_own_nothing_is_left(monkeypatch: pytest.MonkeyPatch, folders: str) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", folders)
-    leave(MINE)
-    assert found() == []
+    publish(MINE)
+    assert published() == []

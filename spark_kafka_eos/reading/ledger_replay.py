@@ -1,8 +1,8 @@
 """Keeps a stream from planning a batch across the end of its sink's ledger, if `sink.kafka.transactional.id` is set.
 
-`reading.stops` says where the batches end. The ledger is read once, when this process plans its first batch after a
-start that it did not determine itself: a batch that Spark has planned already runs before that, so by then the sink has
-settled it.
+`reading.batch_boundaries` says where the batches end. The ledger is read once, when this process plans its first batch
+after a start that it did not determine itself: a batch that Spark has planned already runs before that, so by then the
+sink has settled it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import Offsets
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.reading.same_records import SameRecords
-from spark_kafka_eos.reading.stops import Stop, began_before, is_empty, next_stop
+from spark_kafka_eos.reading.batch_boundaries import BatchBoundary, began_before, is_empty, next_boundary
+from spark_kafka_eos.reading.topic_identity import TopicIdentity
 
 if TYPE_CHECKING:
     from spark_kafka_eos.ledger.entry import SourceProgress
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 
-class Replayed:
+class LedgerReplay:
     """What the sink has committed, as far as this source's batches still repeat it."""
 
-    def __init__(self, sink: SinkLedger | None, same: SameRecords) -> None:
-        self._sink, self._same = sink, same
+    def __init__(self, sink: SinkLedger | None, identity: TopicIdentity) -> None:
+        self._sink, self._identity = sink, identity
         self._last: SourceProgress | None = None
         self._ran_again: Offsets | None = None
         self._began_before = False
@@ -38,7 +38,7 @@ class Replayed:
         """An earlier process has planned the batch that begins there."""
         self._ran_again = begin
 
-    def stop(self, begin: Offsets, latest: Offsets) -> Stop | None:
+    def boundary(self, begin: Offsets, latest: Offsets) -> BatchBoundary | None:
         """Where the batch after `begin` has to end; None if nothing limits it.
 
         A batch that ends where it begins lets Spark run the batch without data in which windows close: once, before
@@ -49,10 +49,10 @@ class Replayed:
         if last is None:
             return None
         self._began_before |= began_before(begin, last)
-        if (found := next_stop(begin, last, latest)) is not None:
-            return found
+        if (boundary := next_boundary(begin, last, latest)) is not None:
+            return boundary
         self._last = None
-        return Stop(ends=begin, exact=True) if self._began_before and is_empty(last) else None
+        return BatchBoundary(ends=begin, exact=True) if self._began_before and is_empty(last) else None
 
     def _read(self, begin: Offsets, latest: Offsets) -> None:
         if self._sink is None:
@@ -60,11 +60,11 @@ class Replayed:
         from spark_kafka_eos.ledger.progress import last_batch
 
         sink, self._sink = self._sink, None
-        self._last = last_batch(sink, self._same.origin(latest), latest.keys())
+        self._last = last_batch(sink, self._identity.origin(latest), latest.keys())
         if self._last is None:
             return
         self._began_before = self._ran_again is not None and began_before(self._ran_again, self._last)
-        if next_stop(begin, self._last, latest) is not None:
+        if next_boundary(begin, self._last, latest) is not None:
             log.warning(
                 "the checkpoint is behind the ledger of %r: no batch is planned across the ledger's end",
                 sink.transactional_id,

@@ -8,8 +8,8 @@ Not obvious:
 - Spark compares offsets as text; if the text is equal, there is no new data. So the start is returned as it is if its
   offsets are the end, whatever else has changed, such as a leader. Only a bound by time that was just found makes it
   another text (`reading.stream_end`).
-- The end of each batch says which records it means (`reading.same_records`), and ranges name their topic's id, so that
-  no task reads a topic that was created again as if it were the old one. When a query notices this, an extra
+- The end of each batch says which records it means (`reading.topic_identity`), and ranges name their topic's id, so
+  that no task reads a topic that was created again as if it were the old one. When a query notices this, an extra
   micro-batch goes back to the beginning of the new topic and reads nothing; if a log was truncated, to where it was.
   This is data loss, and since Spark has recorded that end, it still is after a restart. With failOnDataLoss=false, the
   next micro-batch reads the whole new topic.
@@ -36,10 +36,10 @@ from spark_kafka_eos.kafka.protocol.backoff import OUTDATED_LEADER_MS
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import SourceOptions, Timestamps
 from spark_kafka_eos.reading import planning
-from spark_kafka_eos.reading.replayed import Replayed
-from spark_kafka_eos.reading.same_records import SameRecords, created_between, origin_of
+from spark_kafka_eos.reading.ledger_replay import LedgerReplay
 from spark_kafka_eos.reading.stream_end import StreamEnd
 from spark_kafka_eos.reading.task_split import Task, split
+from spark_kafka_eos.reading.topic_identity import TopicIdentity, created_between, origin_of
 from spark_kafka_eos.source_offset import (
     UNRESOLVED,
     Origin,
@@ -66,7 +66,7 @@ _FEW_OFFSETS = 10_000
 _SAMPLES_AGE_SECONDS = 60.0
 
 
-class Positions:
+class OffsetPlanner:
     """The offsets of the source of one query or batch read; a context manager that closes its connections.
 
     Raises ConfigurationError, UnknownTopic, DataLoss, AuthorizationFailed, BrokerError, BrokerUnreachable. Each request
@@ -83,8 +83,8 @@ class Positions:
         self._looked = float("-inf")
         self._known: set[TopicPartition] = set()  # read before: if one does not exist now, it was deleted
         self._gone: set[TopicPartition] = set()  # of these: did not exist when last looked up, after some patience
-        self._same = SameRecords(self._cluster)
-        self._replayed = Replayed(options.sink, self._same)
+        self._identity = TopicIdentity(self._cluster)
+        self._replay = LedgerReplay(options.sink, self._identity)
         self._by_time: OffsetsByTime | None = None
         self._stream_end = StreamEnd(options.ending_offsets, self._at_times)
         self._committed_origin: Origin | None = None  # of a first start that the sink's ledger gives
@@ -173,7 +173,7 @@ class Positions:
             perhaps_unread=perhaps_unread,
             created_again=created_again or {},
             latest=self._latest() if created_again else {},
-            log_ends={} if origin is None else self._same.log_ends(origin, end),
+            log_ends={} if origin is None else self._identity.log_ends(origin, end),
         )
         for lost in plan.lost:
             count = "" if lost.offsets is None else f": {lost.offsets:,} offsets"
@@ -181,7 +181,7 @@ class Positions:
         ranges = [
             replace(
                 one,
-                topic_id=self._same.topic_id(one.partition.topic),
+                topic_id=self._identity.topic_id(one.partition.topic),
                 leader_epoch=self._cluster.leader_epoch(one.partition),
             )
             for one in plan.ranges
@@ -214,7 +214,7 @@ class Positions:
             for tp in unselected
             if tp.topic == name
             and tp.partition in self._cluster.topic(name).partitions
-            and self._same.is_the_same(name, self._cluster.topic(name).id)
+            and self._identity.is_the_same(name, self._cluster.topic(name).id)
         }
         try:
             leaving = planning.removed(
@@ -271,16 +271,16 @@ class Positions:
 
     def _next(self, start: JsonOffsets, *, limited: bool) -> JsonOffsets:
         if start == UNRESOLVED:
-            self._replayed.starts_here()
+            self._replay.starts_here()
             begin = self.starting()
             origin = self._committed_origin
             if origin is not None:
-                self._same.belong_to(origin.topic_ids)
+                self._identity.pin(origin.topic_ids)
             end = self._end(begin, origin, limited=limited)
             if not isinstance(self._options.starting_offsets, str):
                 self._stream_end.check(begin)
             return self._recorded(with_sinks(with_start(end, begin), self._sinks()), end)
-        self._same.recognize(start)
+        self._identity.load(start)
         self._stream_end.goes_on_from(start)
         begin, origin = offsets_from_json(start), origin_of(start)
         self._known |= begin.keys()
@@ -292,7 +292,7 @@ class Positions:
 
     def _recorded(self, text: JsonOffsets, end: Collection[TopicPartition]) -> JsonOffsets:
         """`text` of an end, and what else the checkpoint must have: the stream's bounds, and which records it means."""
-        return with_origin(self._stream_end.record(text, end), self._same.origin(end))
+        return with_origin(self._stream_end.record(text, end), self._identity.origin(end))
 
     def _sinks(self) -> tuple[SinkIdentity, ...]:
         """The sinks by whose commits this source goes: those whose offsets it starts from, or the one that it names.
@@ -320,13 +320,13 @@ class Positions:
                 return begin | back
             end = self._ends(begin)
         end = self._stream_end.bounded(begin, self._caught_up(begin, end))
-        stop = self._replayed.stop(begin, end)
-        if stop is not None:
-            end = {tp: min(end[tp], at) for tp, at in stop.ends.items() if tp in end}
-            limited = limited and not stop.exact
+        boundary = self._replay.boundary(begin, end)
+        if boundary is not None:
+            end = {tp: min(end[tp], at) for tp, at in boundary.ends.items() if tp in end}
+            limited = limited and not boundary.exact
         skips = self._skips(limited)
         earliest = self._earliest({tp for tp, at in end.items() if tp not in begin or (skips and begin[tp] < at)})
-        if limited and stop is None and self._waits(planning.available(begin, earliest=earliest, latest=end)):
+        if limited and boundary is None and self._waits(planning.available(begin, earliest=earliest, latest=end)):
             return begin
         self._last_advance = self._clock()
         if not limited:
@@ -359,7 +359,7 @@ class Positions:
         A batch that an earlier run planned is perhaps committed already. Its rows are not read then, unless the query
         has state.
         """
-        self._same.recognize(end)
+        self._identity.load(end)
         ends = offsets_from_json(end)
         begin = recorded_start(end) if start == UNRESOLVED else offsets_from_json(start)
         if begin is None:
@@ -367,7 +367,7 @@ class Positions:
         again = created_between(start, end)
         if end == self._planned:
             return self.tasks(begin, ends, created_again=again)
-        self._replayed.runs_again(begin)
+        self._replay.runs_again(begin)
         return self.tasks(begin, ends, perhaps_unread=True, created_again=again, origin=origin_of(end))
 
     def _start_that_is_not_recorded(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -447,10 +447,10 @@ class Positions:
         A topic that was created again is returned once; from then on the new topic counts.
         """
         self._look()
-        again = self._same.created_again()
+        again = self._identity.created_again()
         if again and self._pinned is not None:
             self._pinned |= {tp: offset for tp, offset in self._latest().items() if tp.topic in again}
-        back = {} if origin is None else self._same.log_ends(origin, begin)
+        back = {} if origin is None else self._identity.log_ends(origin, begin)
         if not again and not back:
             return None
         return back | self._earliest({tp for tp in begin if tp.topic in again})
@@ -527,7 +527,7 @@ class Positions:
         if now or self._clock() - self._looked > _LOOK_AGAIN_SECONDS:
             self._partitions = tuple(sorted(self._read_partitions()))
             self._known.update(self._partitions)
-            self._same.looked_up({tp.topic for tp in self._partitions})
+            self._identity.refresh({tp.topic for tp in self._partitions})
             self._looked = self._clock()
         return self._partitions
 
@@ -599,6 +599,6 @@ class Positions:
         return any(
             tp.topic in current
             and tp.partition not in current[tp.topic].partitions
-            and self._same.is_the_same(tp.topic, current[tp.topic].id)
+            and self._identity.is_the_same(tp.topic, current[tp.topic].id)
             for tp in self._known - self._gone
         )

@@ -24,7 +24,7 @@ from spark_kafka_eos.source_offset import Origin, recorded_origin
 log = logger(__name__)
 
 
-class SameRecords:
+class TopicIdentity:
     """What the offsets of one source belong to, and what its topics are now."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -32,24 +32,24 @@ class SameRecords:
         self._ids: dict[str, uuid.UUID] = {}  # of the topics to which the query's offsets belong
         self._current: dict[str, uuid.UUID] = {}
         self._past: set[uuid.UUID] = set()
-        self._recognized = False
+        self._loaded = False
         self._confirmed: dict[TopicPartition, int] = {}  # the epoch of the leader that has the offsets' records
 
     # -- the checkpoint
 
-    def recognize(self, offsets: Mapping[str, object]) -> None:
+    def load(self, offsets: Mapping[str, object]) -> None:
         """The offsets with which this process begins: from now on, theirs are the topics that count.
 
         Raises ConfigurationError if they are those of another cluster.
         """
-        if self._recognized:
+        if self._loaded:
             return
         if (origin := recorded_origin(offsets)) is not None:
             self.check_cluster(origin)
-            self.belong_to(origin.topic_ids)
-        self._recognized = True
+            self.pin(origin.topic_ids)
+        self._loaded = True
 
-    def belong_to(self, topic_ids: Mapping[str, uuid.UUID]) -> None:
+    def pin(self, topic_ids: Mapping[str, uuid.UUID]) -> None:
         """The query's offsets of these topics belong to the topics with these ids, whichever there are now."""
         self._ids |= topic_ids
 
@@ -78,7 +78,7 @@ class SameRecords:
 
     # -- now
 
-    def looked_up(self, topics: Iterable[str]) -> None:
+    def refresh(self, topics: Iterable[str]) -> None:
         """The cluster has just looked up these topics, all that the query reads now."""
         self._current = {name: self._cluster.topic(name).id for name in topics}
         self._ids = self._current | self._ids

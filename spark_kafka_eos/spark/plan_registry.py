@@ -34,7 +34,7 @@ class Note:
     end: str
 
 
-def noted(start: object, end: Mapping[str, object]) -> Note:
+def digest_of(start: object, end: Mapping[str, object]) -> Note:
     """The note of a range of our source, as it is in the checkpoint. A query's first batch begins at offsets that are
     in no file; its topics stand for them.
     """
@@ -47,21 +47,23 @@ def is_replaced(plan: Note, notes: Collection[Note]) -> bool:
     return plan not in notes and any(plan.start == note.start for note in notes)
 
 
-def differs(read: ReadFile, batch_id: int) -> bool:
+def conflicts(read: ReadFile, batch_id: int) -> bool:
     """Whether the checkpoint has another plan of this batch than the one that this driver's tasks worked for. Raises
     CheckpointUnusable.
     """
-    notes = found()
+    notes = published()
     if not notes:
         return False
     ends = planned_batch(read, batch_id).ends
     starts = planned_batch(read, batch_id - 1).ends if batch_id else {}
     ranges = ((starts.get(name), end) for name, end in ends.items())
     # Spark plans no tasks for a source without anything new.
-    return any(is_replaced(noted(start, end), notes) for start, end in ranges if isinstance(end, dict) and start != end)
+    return any(
+        is_replaced(digest_of(start, end), notes) for start, end in ranges if isinstance(end, dict) and start != end
+    )
 
 
-def leave(note: Note) -> None:
+def publish(note: Note) -> None:
     """Let the sink see it, instead of this process's last one."""
     if (folder := _folder()) is None:
         return
@@ -72,7 +74,7 @@ def leave(note: Note) -> None:
         partial.replace(folder / str(os.getpid()))
 
 
-def found() -> list[Note]:
+def published() -> list[Note]:
     """The last note of each process of this driver."""
     folder = _folder()
     if folder is None or not folder.is_dir():

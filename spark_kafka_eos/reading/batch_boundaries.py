@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class BatchBoundary:
     """`ends` of the next batch; with `exact`, it must read up to there, without a limit."""
 
     ends: Offsets
     exact: bool
 
 
-def next_stop(begin: Offsets, last: SourceProgress, latest: Offsets) -> Stop | None:
+def next_boundary(begin: Offsets, last: SourceProgress, latest: Offsets) -> BatchBoundary | None:
     """Where the batch after `begin` ends, for the partitions in `latest`; None if it is behind the last committed one.
 
     A partition that `begin` lacks was added since; it begins at 0. One that the ledger does not know stays where it is.
@@ -34,9 +34,9 @@ def next_stop(begin: Offsets, last: SourceProgress, latest: Offsets) -> Stop | N
     if last.start is not None:
         starts = _clipped(last.start, latest)
         if _is_before(begin, starts):
-            return Stop(ends=_stops(begin, starts, latest), exact=False)
+            return BatchBoundary(ends=_ends(begin, starts, latest), exact=False)
     if _is_before(begin, ends):
-        return Stop(ends=_stops(begin, ends, latest), exact=last.start is not None)
+        return BatchBoundary(ends=_ends(begin, ends, latest), exact=last.start is not None)
     return None
 
 
@@ -55,10 +55,10 @@ def _clipped(offsets: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
     return {tp: min(at, latest[tp]) for tp, at in offsets.items() if tp in latest}
 
 
-def _is_before(begin: Offsets, stops: Offsets) -> bool:
-    return any(begin.get(tp, 0) < at for tp, at in stops.items())
+def _is_before(begin: Offsets, boundary: Offsets) -> bool:
+    return any(begin.get(tp, 0) < at for tp, at in boundary.items())
 
 
-def _stops(begin: Offsets, stops: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
-    reached = {tp: max(begin.get(tp, 0), stops.get(tp, 0)) for tp in latest}
+def _ends(begin: Offsets, boundary: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
+    reached = {tp: max(begin.get(tp, 0), boundary.get(tp, 0)) for tp in latest}
     return {tp: at for tp, at in reached.items() if tp in begin or at > 0}
