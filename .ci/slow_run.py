@@ -126,6 +126,8 @@ PARTS = {
     "registry": [
         "tests/unit/registry/test_apicurio.py",
         "tests/unit/registry/test_fuzzed_schemas.py",
+        "tests/unit/registry/test_json_differential.py",
+        "tests/unit/registry/test_json_test_suite.py",
         "tests/unit/registry/test_protobuf_samples.py",
     ],
     "clusters": [

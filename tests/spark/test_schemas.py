@@ -114,6 +114,34 @@ def test_inherited_fields_and_columns_of_every_kind_of_json_come_and_go(spark, r
         assert deserialize(encoded.first().value, context) == event
 
 
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_columns_whose_texts_have_large_offsets_come_and_go(kafka: EmbeddedKafka, spark, registry, kind):
+    topic = kafka.create_topic(f"large-{kind}", 1)
+    field = {"name": "a", "type": "string"}
+    schema = json.dumps(
+        {"type": "record", "name": "R", "fields": [field]}
+        if kind == "AVRO"
+        else {"properties": {"a": {"type": "string"}}}
+    )
+    options = {"kafka.bootstrap.servers": kafka.bootstrap}
+    given: dict = {"topic": topic, "schema": schema, "schema_type": kind}
+    setting = "spark.sql.execution.arrow.useLargeVarTypes"
+    spark.conf.set(setting, "true")
+    try:
+        rows = spark.sql("SELECT struct('Zoë' AS a) AS row UNION ALL SELECT null")
+        values = rows.select(
+            to_confluent("row", registry, register=True, **given).alias("value"), F.lit("k").alias("key")
+        )
+        sink = {"kafka.transactional.id": f"large-{kind}", "topic": topic}
+        values.write.format("kafka-eos").options(**options, **sink).mode("append").save()
+        read = spark.read.format("kafka-eos").options(**options, subscribe=topic, includeHeaders="true").load()
+        decoded = read.select("key", from_confluent("value", registry, headers="headers", **given).alias("row"))
+        assert sorted(decoded.collect(), key=str) == [(b"k", None), (b"k", ("Zoë",))]
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_schema_ids_in_headers_are_found(spark, registry, serialize):
     headers: list = []
     body = serialize(order(3), headers, **{"schema.id.serializer": header_schema_id_serializer})

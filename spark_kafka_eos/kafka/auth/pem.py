@@ -14,8 +14,23 @@ _BLOCK = re.compile(r"-----BEGIN (?P<label>[A-Z0-9 ]+)-----(?P<body>[^-]*(?:-(?!
 
 def in_lines(text: str) -> str:
     """The blocks of a PEM text, without what is around them; the text itself if there are none."""
-    unescaped = text.replace("\\r", "").replace("\\n", "\n")
-    return "\n".join(_block(match) for match in _BLOCK.finditer(unescaped)) or text
+    return "\n".join(map(_block, _BLOCK.finditer(_unescaped(text)))) or text
+
+
+def is_in_lines(text: str) -> bool:
+    """Whether OpenSSL can read it: its blocks have lines of 64 characters, or there are none."""
+    lines = set(text.splitlines())
+    return all(line in lines for line in in_lines(text).splitlines())
+
+
+def blocks(text: str, kind: str) -> str:
+    """Those blocks whose label ends with `kind`, "CERTIFICATE" or "PRIVATE KEY"."""
+    found = (match for match in _BLOCK.finditer(_unescaped(text)) if match["label"].endswith(kind))
+    return "\n".join(map(_block, found))
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\r", "").replace("\\n", "\n")
 
 
 def _block(match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from spark_kafka_eos.kafka.auth import pem, stores
 from spark_kafka_eos.kafka.auth.secret import Secret
@@ -25,7 +26,10 @@ def trust(properties: Mapping[str, object]) -> dict[str, object]:
             location = readable("kafka.ssl.truststore.location", properties["ssl_truststore_location"])
             kind = stores.kind("truststore", location, properties.get("ssl_truststore_type"))
             if kind == "PEM":
-                return {"ca_location": location}
+                text = Path(location).read_text("latin-1")
+                if pem.is_in_lines(text):
+                    return {"ca_location": location}
+                return {"ca_pem": pem.blocks(text, "CERTIFICATE")}  # without a key, which this may be the keystore of
             password = properties.get("ssl_truststore_password")
             return {"ca_pem": stores.material("truststore", kind, location, password).certificates}
         case ["ssl_ca_location"]:
@@ -63,7 +67,11 @@ def identity(properties: Mapping[str, object]) -> dict[str, object]:
         location = readable(_name(store), properties[store])
         what = stores.kind("keystore", location, properties.get("ssl_keystore_type"))
         if what == "PEM":
-            return {"certificate_location": location, "key_location": location} | password
+            text = Path(location).read_text("latin-1")
+            if pem.is_in_lines(text):
+                return {"certificate_location": location, "key_location": location} | password
+            parts = {"certificate_pem": pem.blocks(text, "CERTIFICATE"), "key_pem": Secret(pem.blocks(text, "KEY"))}
+            return parts | password
         opened = stores.material(
             "keystore", what, location, properties.get("ssl_keystore_password"), properties.get("ssl_key_password")
         )

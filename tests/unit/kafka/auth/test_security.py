@@ -1,5 +1,7 @@
 """TLS and SASL under the Java clients' names, and the contradictions that are refused."""
 
+import textwrap
+
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -129,6 +131,20 @@ def test_a_keystore_in_pem_is_chain_and_key(pem):
         security_protocol="SSL", ssl_keystore_location=pem, ssl_keystore_type="PEM", ssl_key_password="s3cret"
     )
     assert (security.certificate_location, security.key_location, security.key_password) == (pem, pem, Secret("s3cret"))
+
+
+def test_a_pem_store_without_its_lines_is_read_as_text(tmp_path):
+    path, key = tmp_path / "indented.pem", PEM.replace("CERTIFICATE", "PRIVATE KEY").strip()
+    path.write_text(textwrap.indent(f"{key}\n{PEM}", "  "))
+    security = secured(
+        security_protocol="SSL",
+        ssl_keystore_location=str(path),
+        ssl_truststore_location=str(path),
+        ssl_truststore_type="PEM",
+    )
+    assert (security.certificate_pem, security.key_pem) == (PEM.strip(), Secret(key))
+    assert (security.ca_location, security.certificate_location, security.key_location) == (None, None, None)
+    assert security.ca_pem == PEM.strip(), "without the key"
 
 
 def test_chain_and_key_may_be_given_as_text():
