@@ -46,9 +46,9 @@ def failpoint(name: str, batch_id: int | None = None) -> None:
     if _ARMED is None:
         return
     point, _, batch = _ARMED.partition("@")
-    known = (*POINTS, *WITH_TABLE)
-    if point not in known or name not in known:
-        raise ValueError(f"no failpoint {point!r} or {name!r}; there are: {', '.join(known)}")
+    names = (*POINTS, *WITH_TABLE)
+    if point not in names or name not in names:
+        raise ValueError(f"no failpoint {point!r} or {name!r}; there are: {', '.join(names)}")
     if point != name or (batch and batch_id is not None and int(batch) != batch_id):
         return
     folder = Path(os.environ["KAFKA_EOS_FAILPOINT_DIR"])

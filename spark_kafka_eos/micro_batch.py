@@ -60,8 +60,8 @@ class MicroBatch:
     @property
     def start(self) -> Offsets | None:
         """Where the Kafka sources begin whose start is known, `lowest` of them; None if that of none is."""
-        known = [source.start for source in self.sources if source is not None and source.start is not None]
-        return lowest(known) if known else None
+        starts = [source.start for source in self.sources if source is not None and source.start is not None]
+        return lowest(starts) if starts else None
 
     @property
     def end(self) -> Offsets:

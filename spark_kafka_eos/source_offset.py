@@ -84,16 +84,16 @@ def _epochs_to_json(epochs: Mapping[TopicPartition, int]) -> dict[str, dict[str,
     for tp in sorted(epochs):
         by_topic.setdefault(tp.topic, {}).setdefault(str(epochs[tp]), []).append(tp.partition)
     return {
-        topic: {epoch: numbers_to_text(partitions) for epoch, partitions in each.items()}
-        for topic, each in by_topic.items()
+        topic: {epoch: numbers_to_text(partitions) for epoch, partitions in by_epoch.items()}
+        for topic, by_epoch in by_topic.items()
     }
 
 
 def _epochs_from_json(value: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, number): int(epoch)
-        for topic, each in value.items()
-        for epoch, partitions in each.items()
+        for topic, by_epoch in value.items()
+        for epoch, partitions in by_epoch.items()
         for first, last in ranges_from_text(partitions)
         for number in range(first, last + 1)
     }
@@ -142,7 +142,7 @@ def with_sinks(end: Mapping[str, Mapping[str, int]], sinks: Iterable[SinkIdentit
     """`end` of a query's first batch, and in the name of a further "topic" without partitions the sinks by whose
     commits its source goes. Without sinks, `end` alone.
     """
-    fields = [{"id": each.transactional_id, "topic": each.ledger_topic, "cluster": each.cluster} for each in sinks]
+    fields = [{"id": sink.transactional_id, "topic": sink.ledger_topic, "cluster": sink.cluster} for sink in sinks]
     added: dict[str, dict[str, int]] = {_SINKS + json.dumps(fields, separators=(",", ":")): {}} if fields else {}
     return added | {name: dict(partitions) for name, partitions in end.items()}
 

@@ -238,7 +238,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "if (refused := self._undeclared(topic, numbers) & False).any():",
     ),
     "What is known beforehand": Mutant(
-        "appending.encode_settings", "return [tp for each in declared for tp in each.named()]", "return []"
+        "appending.encode_settings", "return [tp for output in declared for tp in output.named()]", "return []"
     ),
     "One request registers all": Mutant(
         "appending.append",

@@ -60,9 +60,9 @@ def append(
     )
     there = set(added)
 
-    def add(wanted: set[TopicPartition]) -> None:
-        appender.allow({tp.topic for tp in wanted})
-        if transactional and (missing := wanted - there):
+    def add(requested: set[TopicPartition]) -> None:
+        appender.allow({tp.topic for tp in requested})
+        if transactional and (missing := requested - there):
             coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
             there.update(missing)
 

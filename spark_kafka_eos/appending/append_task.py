@@ -70,12 +70,12 @@ def append_attempt(
     started = time.perf_counter()
     with recorder.recording(kept=_KEPT_BY_TASK) as requests:
         encoded, blocks = _reports_first(shuffled)
-        recorder.add_links(link for each in encoded for link in each.links)
-        expected = total(each.records for each in encoded)
+        recorder.add_links(link for report in encoded for link in report.links)
+        expected = total(report.records for report in encoded)
         try:
-            for each in encoded:
-                if each.error is not None:
-                    raise each.error
+            for encode_report in encoded:
+                if encode_report.error is not None:
+                    raise encode_report.error
             ids = topic_ids(cluster, expected, anew=anew)
             acks = append(
                 cluster,
@@ -99,9 +99,9 @@ def append_attempt(
         acked=records_by_partition(acks),
         topic_ids=ids,
         bytes=sum(ack.bytes for ack in acks),
-        dead_letters=causes.counted(each.dead_letters for each in encoded),
+        dead_letters=causes.counted(report.dead_letters for report in encoded),
         milliseconds={
-            "encode": max((each.milliseconds for each in encoded), default=0.0),
+            "encode": max((report.milliseconds for report in encoded), default=0.0),
             "append": (time.perf_counter() - started) * 1e3,
         },
     )
@@ -141,7 +141,9 @@ def judge(
         partitions=len(expected),
         records=records,
         bytes=sum(report.bytes for report in reports),
-        topics=appended_topics({topic: each for one in reports for topic, each in one.topic_ids.items()}, expected),
+        topics=appended_topics(
+            {topic: topic_id for report in reports for topic, topic_id in report.topic_ids.items()}, expected
+        ),
         dead_letters=dead,
         milliseconds={
             step: max((report.milliseconds.get(step, 0.0) for report in reports), default=0.0)

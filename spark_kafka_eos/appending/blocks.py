@@ -138,11 +138,11 @@ class BlockEncoder:
         self._lookup = lookup
         self._clock = clock
         self._targets = dict(settings.targets)
-        self._allowed = {each.topic: each for each in settings.output_topics}
+        self._allowed = {output.topic: output for output in settings.output_topics}
         self._partitioner = Partitioner(settings.partitioner, start=task)
         self._pending: dict[TopicPartition, _PendingRows] = {}
         self._buffered = 0
-        self._held = 0  # at most: the Arrow batches that contain what is buffered
+        self._retained = 0  # at most: the Arrow batches that contain what is buffered
         self._dead = None if settings.dead_letters is None else DeadLetters(settings.dead_letters)
         self._unknown: dict[str, UnknownTopic] = {}
         self._rows = 0
@@ -188,8 +188,8 @@ class BlockEncoder:
                     "a row has an 'error', and the option 'deadLetterTopic' is not set",
                     action="Set the option deadLetterTopic, or filter out the rows with an error.",
                 )
-            found = errors.is_valid()
-            self._dead.add(rows.filter(found), errors.filter(found))
+            with_error = errors.is_valid()
+            self._dead.add(rows.filter(with_error), errors.filter(with_error))
             rows = rows.filter(errors.is_null())
         return rows.drop_columns(["error"])
 
@@ -293,7 +293,7 @@ class BlockEncoder:
             self._buffered += added
             if pending.bytes >= self._settings.max_request_size:
                 yield from self._cut(partition, final=False)
-        self._held += int(sizes.sum())
+        self._retained += int(sizes.sum())
 
     def _undeclared(self, topic: str, numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Which of these partitions of the topic may not be written."""
@@ -327,13 +327,13 @@ class BlockEncoder:
 
     def _let_go(self) -> None:
         """Copy what is buffered if the Arrow batches that it keeps in memory may be above their limit."""
-        if self._held <= 2 * self._settings.max_buffered_bytes:
+        if self._retained <= 2 * self._settings.max_buffered_bytes:
             return
         for pending in self._pending.values():
             if pending.rows:
                 rows, sizes = pending.joined()
                 pending.rows, pending.sizes = [rows.take(pa.array(np.arange(rows.num_rows)))], [sizes]
-        self._held = self._buffered
+        self._retained = self._buffered
 
     def _without_invalid(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows whose partition exists and whose headers have keys. Without a dead-letter topic, `Partitioner` and
@@ -462,11 +462,11 @@ def _sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     if "headers" in rows.schema.names:
         headers = rows.column("headers")
         flat = headers.flatten()
-        each = np.zeros(len(flat) + 1, np.int64)
+        widths = np.zeros(len(flat) + 1, np.int64)
         for i in range(2) if len(flat) else ():
-            each[1:] += np.maximum(lengths(flat.field(i)), 0)
-        each[1:] += _HEADER_OVERHEAD
-        ends = np.cumsum(each)
+            widths[1:] += np.maximum(lengths(flat.field(i)), 0)
+        widths[1:] += _HEADER_OVERHEAD
+        ends = np.cumsum(widths)
         edges = np.concatenate([[0], np.cumsum(np.maximum(lengths(headers), 0))])
         total += ends[edges[1:]] - ends[edges[:-1]]
     return total

@@ -32,8 +32,8 @@ def encode_settings(
     one, each task looks them up.
     """
     named = {name for name in (topic, options.dead_letter_topic, *names(options.output_topics)) if name is not None}
-    known = {} if cluster is None else targets(cluster, named, options.ledger_topic)
-    _check_partitions(options.output_topics, known)
+    known_targets = {} if cluster is None else targets(cluster, named, options.ledger_topic)
+    _check_partitions(options.output_topics, known_targets)
     dead_letters = options.dead_letter_topic and DeadLetterTopic(
         topic=options.dead_letter_topic,
         query_id=query_id,
@@ -41,8 +41,8 @@ def encode_settings(
         transactional_id=options.transactional_id or None,
         ledger_key=options.ledger_key[0] if options.ledger_key else None,
     )
-    for name, each in known.items():
-        if each.reserved is not None:
+    for name, target in known_targets.items():
+        if target.reserved is not None:
             option = (
                 "topic"
                 if name == topic
@@ -50,10 +50,10 @@ def encode_settings(
                 if name in names(options.output_topics)
                 else "deadLetterTopic"
             )
-            raise ConfigurationError(option, f"names {name}, but that {each.reserved}", action="Name another topic.")
+            raise ConfigurationError(option, f"names {name}, but that {target.reserved}", action="Name another topic.")
     return EncodeSettings(
         topic=topic,
-        targets=known,
+        targets=known_targets,
         output_topics=options.output_topics,
         ledger_topic=options.ledger_topic,
         partitioner=options.partitioner,
@@ -73,22 +73,24 @@ def known_partitions(settings: EncodeSettings, *, rows: int | None, chosen_by_ro
     choose their partitions (`chosen_by_rows`), or may be so few that they leave some out. `rows` is their expected
     number, None if unknown. In a partition that is added in vain, the commit writes a marker.
     """
-    if (declared := [each for each in settings.output_topics if settings.topic in (None, each.topic)]) and any(
-        each.partitions is not None for each in declared
+    if (declared := [output for output in settings.output_topics if settings.topic in (None, output.topic)]) and any(
+        output.partitions is not None for output in declared
     ):
-        return [tp for each in declared for tp in each.named()]
+        return [tp for output in declared for tp in output.named()]
     if settings.topic is None or chosen_by_rows:
         return []
     count = settings.targets[settings.topic].partitions
     return [TopicPartition(settings.topic, number) for number in range(count)] if (rows or 0) >= count else []
 
 
-def _check_partitions(declared: Iterable[OutputTopic], known: Mapping[str, Target]) -> None:
-    for each in declared:
-        if each.topic in known and max(each.partitions or {0}) >= (count := known[each.topic].partitions):
+def _check_partitions(declared: Iterable[OutputTopic], known_targets: Mapping[str, Target]) -> None:
+    for output in declared:
+        if output.topic in known_targets and max(output.partitions or {0}) >= (
+            count := known_targets[output.topic].partitions
+        ):
             raise ConfigurationError(
                 "outputTopics",
-                f"declares {each}, but topic {each.topic!r} has {count} partitions, from 0 on",
+                f"declares {output}, but topic {output.topic!r} has {count} partitions, from 0 on",
                 action="Correct the partitions, or give the topic more.",
             )
 

@@ -75,8 +75,8 @@ class LocalFiles:
         return open(new, "wb")  # noqa: PTH123 - a descriptor; buffered: a raw file may write only a part
 
     def open(self, path: str) -> IO[bytes]:
-        found = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        return open(found, "rb")  # noqa: PTH123 - a descriptor
+        descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return open(descriptor, "rb")  # noqa: PTH123 - a descriptor
 
     def directories(self) -> list[str]:
         return [child.name for child in self.root.iterdir() if child.is_dir()] if self.root.is_dir() else []
@@ -93,12 +93,14 @@ class LocalFiles:
         root = self.root.absolute()
         for directory in (root, *root.parents):
             try:
-                found = os.statvfs(directory)
+                statistics = os.statvfs(directory)
             except FileNotFoundError:
                 continue
             except OSError:  # no access; who writes there gets the error
                 return None
-            space = Space(free=found.f_bavail * found.f_frsize, total=found.f_blocks * found.f_frsize)
+            space = Space(
+                free=statistics.f_bavail * statistics.f_frsize, total=statistics.f_blocks * statistics.f_frsize
+            )
             return space if space.total else None
         return None
 

@@ -56,24 +56,24 @@ def look(folder: Path, others: Others) -> None:
     except FileNotFoundError:
         return
     except OSError:
-        found = os.lstat(folder)
-        if stat.S_ISLNK(found.st_mode):
+        status = os.lstat(folder)
+        if stat.S_ISLNK(status.st_mode):
             raise UnsafeFolder(
                 f"{folder} is a link: nothing is read, written or removed where it leads. Remove the link, "
                 "and find out who made it"
             ) from None
-        if wrong := why_unsafe(found, others, user):
+        if wrong := why_unsafe(status, others, user):
             raise UnsafeFolder(f"{folder} {wrong}") from None
         raise
     try:
-        found = os.fstat(opened)
-        if found.st_uid == user and is_open(found.st_mode, others):
+        status = os.fstat(opened)
+        if status.st_uid == user and is_open(status.st_mode, others):
             with suppress(OSError):  # of a file system that keeps no modes
-                os.fchmod(opened, mended(found.st_mode, others))
-            found = os.fstat(opened)
+                os.fchmod(opened, mended(status.st_mode, others))
+            status = os.fstat(opened)
     finally:
         os.close(opened)
-    wrong = why_unsafe(found, others, user)
+    wrong = why_unsafe(status, others, user)
     if wrong is not None and keeps_owners(folder.parent):
         raise UnsafeFolder(f"{folder} {wrong}")
 
@@ -81,23 +81,23 @@ def look(folder: Path, others: Others) -> None:
 def followed(folder: Path) -> Path:
     """Where a link leads that this user or root made in the place of a folder that a user names; else `folder`."""
     with suppress(FileNotFoundError):
-        found = folder.lstat()
-        if stat.S_ISLNK(found.st_mode) and found.st_uid in (this_user(), 0):
+        status = folder.lstat()
+        if stat.S_ISLNK(status.st_mode) and status.st_uid in (this_user(), 0):
             return folder.resolve()
     return folder
 
 
-def why_unsafe(found: os.stat_result, others: Others, user: int) -> str | None:
+def why_unsafe(status: os.stat_result, others: Others, user: int) -> str | None:
     """What is wrong with a folder, and what to do; None if nothing is."""
-    mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid not in (user, 0):
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid not in (user, 0):
         return (
-            f"belongs to user {found.st_uid} (mode {mode:04o}), and this process is user {user}'s. If it is a leftover "
-            "of yours under another user, remove it or give it to this one (chown); else name another folder"
+            f"belongs to user {status.st_uid} (mode {mode:04o}), and this process is user {user}'s. If it is a "
+            "leftover of yours under another user, remove it or give it to this one (chown); else name another folder"
         )
     if is_open(mode, others):
         fix = "chmod +t" if others is Others.ADD else "chmod go-w" if others is Others.READ else "chmod go="
-        return f"lets other users change what is in it (mode {mode:04o} of user {found.st_uid}). Run: {fix}"
+        return f"lets other users change what is in it (mode {mode:04o} of user {status.st_uid}). Run: {fix}"
     return None
 
 
@@ -122,7 +122,7 @@ def keeps_owners(folder: Path) -> bool:
     except OSError:
         return True
     try:
-        found = probe.lstat()
+        status = probe.lstat()
     finally:
         probe.rmdir()
-    return found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o777 == 0o700
+    return status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o777 == 0o700

@@ -29,8 +29,8 @@ Counts = Mapping[TopicPartition, int]
 def total(counts: Iterable[Counts]) -> dict[TopicPartition, int]:
     """The sum of record counts, per partition."""
     records: Counter[TopicPartition] = Counter()
-    for each in counts:
-        records.update(each)
+    for addition in counts:
+        records.update(addition)
     return dict(records)
 
 
@@ -96,8 +96,8 @@ def appended_topics(ids: Mapping[str, uuid.UUID], records: Counts) -> dict[str, 
     for tp, count in records.items():
         counts.setdefault(tp.topic, []).append(count)
     return {
-        topic: AppendedTopic(id=ids[topic], partitions=len(each), records=sum(each))
-        for topic, each in sorted(counts.items())
+        topic: AppendedTopic(id=ids[topic], partitions=len(partition_records), records=sum(partition_records))
+        for topic, partition_records in sorted(counts.items())
     }
 
 
@@ -164,7 +164,8 @@ class CommitReport:
         """All of it as a JSON object, `trace` too. Times are rounded to microseconds."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         steps, waited = (
-            {name: round(value, 3) for name, value in each.items()} for each in (self.milliseconds, self.waited)
+            {name: round(value, 3) for name, value in durations.items()}
+            for durations in (self.milliseconds, self.waited)
         )
         retries = {"retries": dict(self.retries), "waited": waited}
         return values | {"milliseconds": steps} | retries | {"trace": self.trace.to_json()}

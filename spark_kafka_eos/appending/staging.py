@@ -106,27 +106,27 @@ class Staging:
 
     def stage(self, folder: str, task: int, blocks: Iterable[Block]) -> EncodeReport:
         """Store one task's blocks, in this folder of the directory if needed; runs in the task."""
-        held: list[Block] = []
+        buffered: list[Block] = []
         size = 0
         source = iter(blocks)
         for block in source:
-            held.append(block)
+            buffered.append(block)
             size += len(block.data)
             if size > self._inline_bytes:
                 if self.directory is None:
                     return EncodeReport(task=task, too_large=True)
-                return self._write(folder, task, held, source)
-        return EncodeReport(task=task, blocks=tuple(encoded(block, data=bytes(block.data)) for block in held))
+                return self._write(folder, task, buffered, source)
+        return EncodeReport(task=task, blocks=tuple(encoded(block, data=bytes(block.data)) for block in buffered))
 
-    def _write(self, folder: str, task: int, held: list[Block], rest: Iterator[Block]) -> EncodeReport:
+    def _write(self, folder: str, task: int, buffered: list[Block], rest: Iterator[Block]) -> EncodeReport:
         path = f"{folder}/{task}-{uuid.uuid4().hex}"
         staged, offset, allowed = [], 0, 0
         with self._stored("write", path, task):
             files = self._files(making=True)
             stream = files.create(path)
         try:
-            while held:
-                block = held.pop(0)
+            while buffered:
+                block = buffered.pop(0)
                 with self._stored("write", path, task):
                     if len(block.data) > allowed:
                         allowed = self._admit(files, len(block.data), f"a block of encode task {task}")
@@ -134,8 +134,8 @@ class Staging:
                 allowed -= len(block.data)
                 staged.append(encoded(block, offset=offset))
                 offset += len(block.data)
-                if not held and (following := next(rest, None)) is not None:
-                    held.append(following)
+                if not buffered and (following := next(rest, None)) is not None:
+                    buffered.append(following)
             with self._stored("write", path, task):
                 stream.close()
         except BaseException:

@@ -87,22 +87,22 @@ def is_private(directory: str | Path | None, user: int | None = None) -> bool:
     """Whether this directory exists here, is no link, and only `user` may enter it, by default this process's."""
     user = os.geteuid() if user is None else user
     try:
-        found = os.lstat(str(directory))
+        status = os.lstat(str(directory))
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
 
 
 def _sweep(root: Path, now: float) -> None:
     """Remove the user's directories that nothing was written to for a week."""
     try:
-        for found in root.glob(f"{PREFIX}*"):
-            if is_private(found) and now - _last_written(found) > KEPT_SECONDS:
-                shutil.rmtree(found)
-                _log.info("removed %s, which a batch write left behind", found)
+        for path in root.glob(f"{PREFIX}*"):
+            if is_private(path) and now - _last_written(path) > KEPT_SECONDS:
+                shutil.rmtree(path)
+                _log.info("removed %s, which a batch write left behind", path)
     except OSError as error:
         _log.warning("cannot remove what earlier batch writes left behind in %s: %s", root, error)
 
 
 def _last_written(directory: Path) -> float:
-    return max(found.lstat().st_mtime for found in (directory, *directory.rglob("*")))
+    return max(path.lstat().st_mtime for path in (directory, *directory.rglob("*")))

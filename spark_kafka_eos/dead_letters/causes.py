@@ -46,11 +46,11 @@ def cause_of(text: str | None) -> str:
 
 def counted(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The sum of counts by cause, the most frequent first. Those beyond `MOST_CAUSES` count as `Cause.OTHER`."""
-    found: Counter[str] = Counter()
-    for each in counts:
-        found.update(each)
-    first = dict(found.most_common(MOST_CAUSES))
-    if rest := found.total() - sum(first.values()):
+    totals: Counter[str] = Counter()
+    for causes in counts:
+        totals.update(causes)
+    first = dict(totals.most_common(MOST_CAUSES))
+    if rest := totals.total() - sum(first.values()):
         first[str(Cause.OTHER)] = first.get(Cause.OTHER, 0) + rest
     return first
 
@@ -61,9 +61,9 @@ def check_limit(dead: Mapping[str, int], records: int, limit: Limit | None) -> N
         return
     bounds = [] if limit.count is None else [limit.count]
     bounds += [] if limit.share is None else [math.ceil(limit.share * records)]
-    if (found := sum(dead.values())) > min(bounds):
+    if (dead_letters := sum(dead.values())) > min(bounds):
         raise TooManyDeadLetters(
-            f"{found:,} of the batch's {records:,} records are dead letters ({shown(dead)}), more than "
+            f"{dead_letters:,} of the batch's {records:,} records are dead letters ({shown(dead)}), more than "
             f"maxDeadLetters={limit} allows",
             action="Fix the cause, or increase maxDeadLetters, and restart the query.",
         )

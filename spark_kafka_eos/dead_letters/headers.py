@@ -100,18 +100,18 @@ def letter_of(headers: Iterable[Header]) -> DeadLetter | None:
     A record that became a dead letter twice has these headers twice: the last ones count. Text in place of a number
     counts as unknown, because anybody may write into a topic.
     """
-    found: dict[str, str] | None = None
+    fields: dict[str, str] | None = None
     for name, value in headers:
         if name == _FIRST:
-            found = {}
-        if found is not None and name.startswith(PREFIX):
-            found[name] = (value or b"").decode(errors="replace")
-    if found is None:
+            fields = {}
+        if fields is not None and name.startswith(PREFIX):
+            fields[name] = (value or b"").decode(errors="replace")
+    if fields is None:
         return None
-    values = {field: found.get(name) or None for field, name in _FIELDS.items()}
+    values = {field: fields.get(name) or None for field, name in _FIELDS.items()}
     return DeadLetter(
         **{field: _number(value) if field in _NUMBERS else value for field, value in values.items()}  # type: ignore[arg-type]
-        | {"cause": cause_of(found[_FIRST])}
+        | {"cause": cause_of(fields[_FIRST])}
     )
 
 

@@ -66,14 +66,14 @@ class DeadLetters:
         """Put rows aside that cannot be written to this topic."""
         self._add(rows, {"cause": str(cause), "message": message, "output_topic": output_topic})
 
-    def _add(self, rows: pa.RecordBatch, known: Mapping[str, object]) -> None:
+    def _add(self, rows: pa.RecordBatch, values: Mapping[str, object]) -> None:
         source = rows.column("source").flatten() if "source" in rows.schema.names else [None] * len(SOURCE)
-        known = {**self._batch, **dict(zip(SOURCE.names, source, strict=True)), **known}
-        letters = [_column(known.get(field.name), field.type, rows.num_rows) for field in LETTERS]
+        values = {**self._batch, **dict(zip(SOURCE.names, source, strict=True)), **values}
+        letters = [_column(values.get(field.name), field.type, rows.num_rows) for field in LETTERS]
         self._letters.append(pa.RecordBatch.from_arrays(letters, schema=LETTERS))
         self._rows.append(rows)
-        for found in pc.value_counts(self._letters[-1].column("cause")).to_pylist():
-            self._counts[cause_of(found["values"])] += found["counts"]
+        for entry in pc.value_counts(self._letters[-1].column("cause")).to_pylist():
+            self._counts[cause_of(entry["values"])] += entry["counts"]
 
     def take(self) -> pa.RecordBatch | None:
         """The rows for the dead-letter topic that wait, in the task's order; None if there are none."""
@@ -119,10 +119,10 @@ def _with_headers(own: pa.ListArray | None, letters: pa.RecordBatch) -> pa.ListA
     order = pa.array(np.argsort(owner, kind="stable"))
     ends = np.zeros(letters.num_rows + 1, np.int32)
     np.cumsum(np.bincount(owner, minlength=letters.num_rows), out=ends[1:])
-    each = pa.StructArray.from_arrays(
+    headers = pa.StructArray.from_arrays(
         [pa.concat_arrays(keys).take(order), pa.concat_arrays(values).take(order)], fields=list(HEADERS.value_type)
     )
-    return pa.ListArray.from_arrays(pa.array(ends), each)
+    return pa.ListArray.from_arrays(pa.array(ends), headers)
 
 
 def _signed(rows: pa.RecordBatch, secret: str) -> pa.RecordBatch:
@@ -130,7 +130,7 @@ def _signed(rows: pa.RecordBatch, secret: str) -> pa.RecordBatch:
     names = [name for name in ("key", "value", "headers") if name in rows.schema.names]
     headers = []
     for row in rows.select(names).to_pylist():
-        own = [(each["key"], each["value"]) for each in row["headers"]]
+        own = [(header["key"], header["value"]) for header in row["headers"]]
         mac = signature(secret, _bytes(row.get("key")), _bytes(row.get("value")), own)
         headers.append([*row["headers"], {"key": MAC, "value": mac}])
     at = rows.schema.get_field_index("headers")

@@ -39,4 +39,4 @@ def matches(
     secrets: Iterable[str], key: bytes | None, value: bytes | None, headers: Sequence[Header], mac: bytes | None
 ) -> bool:
     """Whether `mac` is a signature of these parts with one of the secrets."""
-    return any(hmac.compare_digest(mac or b"", signature(each, key, value, headers)) for each in secrets)
+    return any(hmac.compare_digest(mac or b"", signature(secret, key, value, headers)) for secret in secrets)

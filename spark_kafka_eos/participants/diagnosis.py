@@ -50,14 +50,14 @@ def diagnose_with_table(
     Does not wait for an open transaction: a start would not, either. Raises what `diagnose` raises, and TableFailed.
     """
     for _ in range(describe.MOST_LOOKS):
-        held = held_by(participant)
-        found = _looked(cluster, options, held, planned)
+        table = held_by(participant)
+        diagnosis = _looked(cluster, options, table, planned)
         if (
-            not (isinstance(found.standing, Refuse) or isinstance(found.verdict, Refuse))
-            or held_by(participant) == held
+            not (isinstance(diagnosis.standing, Refuse) or isinstance(diagnosis.verdict, Refuse))
+            or held_by(participant) == table
         ):
             break  # else a live driver has committed in between, and the answers do not fit together
-    return found
+    return diagnosis
 
 
 def held_by(participant: Participant) -> TableVersion:
@@ -66,8 +66,8 @@ def held_by(participant: Participant) -> TableVersion:
         return participant.held()
 
 
-def _looked(cluster: Cluster, options: SinkOptions, held: TableVersion, planned: Planned) -> TableDiagnosis:
-    token = decode(held.token, signer_of(options))
+def _looked(cluster: Cluster, options: SinkOptions, table: TableVersion, planned: Planned) -> TableDiagnosis:
+    token = decode(table.token, signer_of(options))
     owner = describe.settled(
         cluster, lambda: describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
     )
@@ -77,7 +77,7 @@ def _looked(cluster: Cluster, options: SinkOptions, held: TableVersion, planned:
     entry = keeper.glance().entry
     transaction = prepared(token if isinstance(token, Token) else None, owner)
     batch, known_range = planned()
-    found = Diagnosis(
+    diagnosis = Diagnosis(
         entry=entry,
         owner=owner,
         batch=batch,
@@ -87,16 +87,16 @@ def _looked(cluster: Cluster, options: SinkOptions, held: TableVersion, planned:
 
     def with_table(batch: MicroBatch, verdict: Verdict) -> Verdict | Finish:
         return decide(
-            held.version, token, transaction, entry, batch, verdict, transactional_id=options.transactional_id
+            table.version, token, transaction, entry, batch, verdict, transactional_id=options.transactional_id
         )
 
     return TableDiagnosis(
-        held=held,
+        held=table,
         token=token,
         transaction=transaction,
-        kafka=found,
+        kafka=diagnosis,
         standing=with_table(*_own(token, entry)),
-        verdict=None if batch is None or found.verdict is None else with_table(batch, found.verdict),
+        verdict=None if batch is None or diagnosis.verdict is None else with_table(batch, diagnosis.verdict),
     )
 
 

@@ -27,5 +27,5 @@ def naming_the_table(what: str) -> Iterator[None]:
 
 def shown(error: Exception) -> str:
     """The error's class and message."""
-    said = error.what if isinstance(error, KafkaEosError) else str(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = error.what if isinstance(error, KafkaEosError) else str(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

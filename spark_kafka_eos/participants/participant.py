@@ -74,6 +74,6 @@ def require_one(participant: object) -> None:
     raise ConfigurationError("participant", f"is a {name}, which has not the methods held and commit")
 
 
-def is_participant(found: object) -> bool:
+def is_participant(candidate: object) -> bool:
     """Whether it has the methods of the protocol."""
-    return callable(getattr(found, "held", None)) and callable(getattr(found, "commit", None))
+    return callable(getattr(candidate, "held", None)) and callable(getattr(candidate, "commit", None))

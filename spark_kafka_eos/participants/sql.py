@@ -170,5 +170,5 @@ def _quoted(text: str) -> str:
 
 
 def _tuples(rows: Any) -> Iterable[tuple[Any, ...]]:
-    found: Iterable[tuple[Any, ...]] = rows.toLocalIterator() if hasattr(rows, "toLocalIterator") else rows
-    return found
+    tuples: Iterable[tuple[Any, ...]] = rows.toLocalIterator() if hasattr(rows, "toLocalIterator") else rows
+    return tuples

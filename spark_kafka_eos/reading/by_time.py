@@ -77,9 +77,11 @@ class OffsetsByTime:
         }
         unseen = {tp: offset for tp, offset in at.items() if tp not in further}
         first = first_batches(self._cluster, unseen, self._isolation_level)
-        shown = {tp: at[tp] for tp, part in first.items() if _shows(part, at[tp], self._isolation_level)}
-        found = self._search({tp: offset for tp, offset in (start | further).items() if tp not in shown}, times)
-        return dict.fromkeys(times) | shown | found
+        visible_starts = {tp: at[tp] for tp, part in first.items() if _shows(part, at[tp], self._isolation_level)}
+        by_search = self._search(
+            {tp: offset for tp, offset in (start | further).items() if tp not in visible_starts}, times
+        )
+        return dict.fromkeys(times) | visible_starts | by_search
 
     def _hidden(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Of partitions where the brokers name nothing: where those begin that have such a timestamp all the same."""
@@ -96,41 +98,47 @@ class OffsetsByTime:
             return {}
         end = offsets.latest(self._cluster, start, isolation_level=self._isolation_level)
         fetcher = Fetcher(self._cluster, isolation_level=self._isolation_level, estimates=estimates_of(self._cluster))
-        found: dict[TopicPartition, int] = {}
-        left, step, looked_at = dict(start), _FIRST_STEP, 0
+        first_offsets: dict[TopicPartition, int] = {}
+        unsearched, step, looked_at = dict(start), _FIRST_STEP, 0
         while ranges := [
-            OffsetRange(partition=tp, start=at, end=min(at + step, end[tp])) for tp, at in left.items() if at < end[tp]
+            OffsetRange(partition=tp, start=at, end=min(at + step, end[tp]))
+            for tp, at in unsearched.items()
+            if at < end[tp]
         ]:
             with closing(fetcher.fetch(ranges)) as parts:
                 for part in parts:
                     tp = part.partition
-                    if tp in found:
+                    if tp in first_offsets:
                         continue
-                    at_time = first_at(part, times[tp], left[tp], self._isolation_level)
+                    at_time = first_at(part, times[tp], unsearched[tp], self._isolation_level)
                     if at_time is not None:
-                        found[tp] = at_time
-                        if len(found) == len(start):
-                            return found
-            reached = {one.partition: one.end for one in ranges if one.partition not in found}
+                        first_offsets[tp] = at_time
+                        if len(first_offsets) == len(start):
+                            return first_offsets
+            reached = {
+                offset_range.partition: offset_range.end
+                for offset_range in ranges
+                if offset_range.partition not in first_offsets
+            }
             self._looked |= {(tp, times[tp]): offset for tp, offset in reached.items()}
-            left = {tp: offset for tp, offset in reached.items() if tp not in found}
-            before, looked_at = looked_at, looked_at + sum(one.size for one in ranges)
+            unsearched = {tp: offset for tp, offset in reached.items() if tp not in first_offsets}
+            before, looked_at = looked_at, looked_at + sum(offset_range.size for offset_range in ranges)
             if before // _MUCH < looked_at // _MUCH:
                 log.warning(
                     "looked at %s offsets for the first record of %s at or after a time: before it, the brokers name "
                     "markers of transactions or aborted records, which are newer than the records",
                     f"{looked_at:,}",
-                    ", ".join(map(str, sorted(left)[:5])),
+                    ", ".join(map(str, sorted(unsearched)[:5])),
                 )
             step *= 2
-        return found
+        return first_offsets
 
 
 def first_at(part: Fetched, time: int, start: int, isolation_level: IsolationLevel) -> int | None:
     """The first visible record of `part` from offset `start` on with a timestamp at or after `time` (ms since 1970)."""
-    headers, shown = visible_batches(part, isolation_level)
+    headers, is_visible = visible_batches(part, isolation_level)
     behind = headers["base_offset"] + headers["last_offset_delta"] + 1
-    for row in np.flatnonzero(shown & (headers["max_timestamp"] >= time) & (behind > start)):
+    for row in np.flatnonzero(is_visible & (headers["max_timestamp"] >= time) & (behind > start)):
         for records in decode_in_parts(part.buffer, headers[row : row + 1]):
             offset = to_numpy(records["offset"])
             at = np.flatnonzero((to_numpy(records["timestamp"]) >= time) & (offset >= start))
@@ -145,6 +153,7 @@ def _shows(part: Fetched, offset: int, isolation_level: IsolationLevel) -> bool:
     if header.is_control or not header.base_offset <= offset < header.next_offset:
         return False
     is_aborted = header.is_transactional and any(
-        each.producer_id == header.producer_id and each.first_offset < header.next_offset for each in part.aborted
+        transaction.producer_id == header.producer_id and transaction.first_offset < header.next_offset
+        for transaction in part.aborted
     )
     return isolation_level == "read_uncommitted" or not is_aborted

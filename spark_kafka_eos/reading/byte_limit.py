@@ -42,34 +42,45 @@ def representatives(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRang
     if len(ranges) <= most:
         return list(ranges)
     by_topic: dict[str, list[OffsetRange]] = {}
-    for one in sorted(ranges, key=lambda one: one.size, reverse=True):
-        by_topic.setdefault(one.partition.topic, []).append(one)
-    ranked = ((rank, one) for theirs in by_topic.values() for rank, one in enumerate(theirs))
-    return [one for _, one in heapq.nsmallest(most, ranked, key=lambda ranked: (ranked[0], -ranked[1].size))]
+    for offset_range in sorted(ranges, key=lambda offset_range: offset_range.size, reverse=True):
+        by_topic.setdefault(offset_range.partition.topic, []).append(offset_range)
+    ranked = ((rank, offset_range) for theirs in by_topic.values() for rank, offset_range in enumerate(theirs))
+    return [
+        offset_range
+        for _, offset_range in heapq.nsmallest(most, ranked, key=lambda ranked: (ranked[0], -ranked[1].size))
+    ]
 
 
 def like_the_others(
-    known: Mapping[TopicPartition, float], ranges: Sequence[OffsetRange]
+    measured: Mapping[TopicPartition, float], ranges: Sequence[OffsetRange]
 ) -> dict[TopicPartition, float]:
-    """The bytes per offset of each range: as `known`, or else the mean of its topic, or of all."""
+    """The bytes per offset of each range: as `measured`, or else the mean of its topic, or of all."""
     sums: dict[str, tuple[float, int]] = {}
-    for one in ranges:
-        if one.partition in known:
-            size, count = sums.get(one.partition.topic, (0.0, 0))
-            sums[one.partition.topic] = size + known[one.partition] * one.size, count + one.size
+    for offset_range in ranges:
+        if offset_range.partition in measured:
+            size, count = sums.get(offset_range.partition.topic, (0.0, 0))
+            sums[offset_range.partition.topic] = (
+                size + measured[offset_range.partition] * offset_range.size,
+                count + offset_range.size,
+            )
     size, count = (sum(column) for column in zip((0.0, 0), *sums.values(), strict=True))
     means = {topic: size / count for topic, (size, count) in sums.items()}
     return {
-        one.partition: known.get(one.partition, means.get(one.partition.topic, size / max(count, 1))) for one in ranges
+        offset_range.partition: measured.get(
+            offset_range.partition, means.get(offset_range.partition.topic, size / max(count, 1))
+        )
+        for offset_range in ranges
     }
 
 
-def look_further(one: OffsetRange, first: Sample) -> list[int]:
+def look_further(offset_range: OffsetRange, first: Sample) -> list[int]:
     """Evenly spaced offsets of the range, up to its last, for more samples; none if the first sample covers it."""
-    beyond = one.end - max(first.until, one.start)
+    beyond = offset_range.end - max(first.until, offset_range.start)
     if beyond <= 0:
         return []
-    return sorted({one.end - beyond + max(beyond * number // _SAMPLES - 1, 0) for number in range(1, _SAMPLES + 1)})
+    return sorted(
+        {offset_range.end - beyond + max(beyond * number // _SAMPLES - 1, 0) for number in range(1, _SAMPLES + 1)}
+    )
 
 
 def ends_within(
@@ -79,32 +90,37 @@ def ends_within(
 
     Ranges are not empty, one per partition; its samples are inside it and in order, the first one at its start.
     """
-    weights = {one.partition: _weight(one, samples[one.partition]) for one in ranges}
+    weights = {
+        offset_range.partition: _weight(offset_range, samples[offset_range.partition]) for offset_range in ranges
+    }
     total = sum(weights.values())
     if total <= limit:
-        return {one.partition: one.end for one in ranges}
+        return {offset_range.partition: offset_range.end for offset_range in ranges}
     return {
-        one.partition: _reach(one, samples[one.partition], limit * weights[one.partition] / total) for one in ranges
+        offset_range.partition: _reach(
+            offset_range, samples[offset_range.partition], limit * weights[offset_range.partition] / total
+        )
+        for offset_range in ranges
     }
 
 
-def _pieces(one: OffsetRange, samples: Sequence[Sample]) -> list[tuple[int, int, float]]:
+def _pieces(offset_range: OffsetRange, samples: Sequence[Sample]) -> list[tuple[int, int, float]]:
     """Start, end and bytes per offset of the pieces between samples and after the last one."""
-    bounds = [one.start, *(taken.offset for taken in samples[1:]), one.end]
-    each = [taken.bytes_per_offset for taken in samples]
-    means = [(here + there) / 2 for here, there in pairwise(each)]
-    return [(start, end, mean) for (start, end), mean in zip(pairwise(bounds), [*means, each[-1]], strict=True)]
+    bounds = [offset_range.start, *(taken.offset for taken in samples[1:]), offset_range.end]
+    sizes = [taken.bytes_per_offset for taken in samples]
+    means = [(here + there) / 2 for here, there in pairwise(sizes)]
+    return [(start, end, mean) for (start, end), mean in zip(pairwise(bounds), [*means, sizes[-1]], strict=True)]
 
 
-def _weight(one: OffsetRange, samples: Sequence[Sample]) -> float:
-    return sum((end - start) * each for start, end, each in _pieces(one, samples))
+def _weight(offset_range: OffsetRange, samples: Sequence[Sample]) -> float:
+    return sum((end - start) * bytes_per_offset for start, end, bytes_per_offset in _pieces(offset_range, samples))
 
 
-def _reach(one: OffsetRange, samples: Sequence[Sample], share: float) -> int:
+def _reach(offset_range: OffsetRange, samples: Sequence[Sample], share: float) -> int:
     """The end up to which the range has `share` bytes; at least one offset."""
-    for start, end, each in _pieces(one, samples):
-        weight = (end - start) * each
+    for start, end, bytes_per_offset in _pieces(offset_range, samples):
+        weight = (end - start) * bytes_per_offset
         if weight > share:
-            return max(start + int(share / each), one.start + 1)
+            return max(start + int(share / bytes_per_offset), offset_range.start + 1)
         share -= weight
-    return one.end
+    return offset_range.end

@@ -81,7 +81,7 @@ class OffsetPlanner:
         self._clock = clock
         self._partitions: tuple[TopicPartition, ...] = ()
         self._looked = float("-inf")
-        self._known: set[TopicPartition] = set()  # read before: if one does not exist now, it was deleted
+        self._read_before: set[TopicPartition] = set()  # read before: if one does not exist now, it was deleted
         self._gone: set[TopicPartition] = set()  # of these: did not exist when last looked up, after some patience
         self._identity = TopicIdentity(self._cluster)
         self._replay = LedgerReplay(options.sink, self._identity)
@@ -115,25 +115,25 @@ class OffsetPlanner:
 
     def starting(self) -> dict[TopicPartition, int]:
         """Where a new query starts, for every partition."""
-        wanted = self._options.starting_offsets
+        option = self._options.starting_offsets
         earliest, latest = self._earliest(), self._last()
         # One that appears in between is no part of the start; like every new partition, it is read from its beginning.
         latest = {tp: offset for tp, offset in latest.items() if tp in earliest}
         earliest = {tp: offset for tp, offset in earliest.items() if tp in latest}
-        if isinstance(wanted, Timestamps):
-            return self._at("startingOffsetsByTimestamp", wanted, latest)
-        committed = self._committed(earliest) if str(wanted).startswith("committed") else None
+        if isinstance(option, Timestamps):
+            return self._at("startingOffsetsByTimestamp", option, latest)
+        committed = self._committed(earliest) if str(option).startswith("committed") else None
         strategy = self._options.starting_offsets_strategy
         return planning.starting_offsets(
-            wanted, earliest=earliest, latest=latest, strategy=strategy, committed=committed
+            option, earliest=earliest, latest=latest, strategy=strategy, committed=committed
         )
 
     def ending(self) -> dict[TopicPartition, int]:
         """Where a batch read ends, for every partition."""
-        wanted, latest = self._options.ending_offsets, self._latest()
-        if isinstance(wanted, Timestamps):
-            return self._at("endingOffsetsByTimestamp", wanted, latest)
-        return planning.ending_offsets(wanted, latest=latest)
+        option, latest = self._options.ending_offsets, self._latest()
+        if isinstance(option, Timestamps):
+            return self._at("endingOffsetsByTimestamp", option, latest)
+        return planning.ending_offsets(option, latest=latest)
 
     def batch_read(self) -> list[Task]:
         """What each Spark task of a batch read reads. Raises ConfigurationError if it would start after its end, except
@@ -163,7 +163,7 @@ class OffsetPlanner:
         if start == end:
             return []
         start, end = self._without_removed(start, end)
-        self._known |= start.keys() | end.keys()
+        self._read_before |= start.keys() | end.keys()
         earliest = self._earliest(start.keys() | end.keys())
         plan = planning.plan(
             start,
@@ -180,11 +180,11 @@ class OffsetPlanner:
             log.warning("data was lost and is skipped (failOnDataLoss is false): %s%s", lost, count)
         ranges = [
             replace(
-                one,
-                topic_id=self._identity.topic_id(one.partition.topic),
-                leader_epoch=self._cluster.leader_epoch(one.partition),
+                offset_range,
+                topic_id=self._identity.topic_id(offset_range.partition.topic),
+                leader_epoch=self._cluster.leader_epoch(offset_range.partition),
             )
-            for one in plan.ranges
+            for offset_range in plan.ranges
         ]
         return split(
             ranges,
@@ -241,11 +241,11 @@ class OffsetPlanner:
 
     def _bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
         """Estimates for the partitions of `ranges`, as far as the tasks depend on them."""
-        if self._options.max_records_per_partition or sum(one.size for one in ranges) < _FEW_OFFSETS:
+        if self._options.max_records_per_partition or sum(offset_range.size for offset_range in ranges) < _FEW_OFFSETS:
             return {}
         if self._clock() - self._sampled > _SAMPLES_AGE_SECONDS:
             self._weights, self._sampled = {}, self._clock()
-        if unknown := [one for one in ranges if one.partition not in self._weights]:
+        if unknown := [offset_range for offset_range in ranges if offset_range.partition not in self._weights]:
             from spark_kafka_eos.reading.sampling import bytes_per_offset  # on demand: fetches and decodes
 
             try:
@@ -283,7 +283,7 @@ class OffsetPlanner:
         self._identity.load(start)
         self._stream_end.goes_on_from(start)
         begin, origin = offsets_from_json(start), origin_of(start)
-        self._known |= begin.keys()
+        self._read_before |= begin.keys()
         self._compare_topics({tp.topic for tp in begin}, origin)
         end = self._end(begin, origin, limited=limited)
         if end == begin and self._stream_end.is_recorded(end):
@@ -308,7 +308,7 @@ class OffsetPlanner:
     def _end(
         self, begin: dict[TopicPartition, int], origin: Origin | None, *, limited: bool
     ) -> dict[TopicPartition, int]:
-        self._known |= begin.keys()
+        self._read_before |= begin.keys()
         end = self._ends(begin)
         if end != begin:
             self._look(now=True)  # are these still the topics that the query has read so far?
@@ -374,8 +374,8 @@ class OffsetPlanner:
         """Where batch 0 starts if the built-in source has planned it, or release 0.1.0. Raises ConfigurationError if
         the options do not give the same start now as they did then.
         """
-        wanted = self._options.starting_offsets
-        if wanted != "earliest" and (not isinstance(wanted, Mapping) or planning.LATEST in wanted.values()):
+        option = self._options.starting_offsets
+        if option != "earliest" and (not isinstance(option, Mapping) or planning.LATEST in option.values()):
             raise ConfigurationError(
                 "startingOffsets",
                 "the built-in source, or release 0.1.0, has planned the checkpoint's first batch, which was not "
@@ -391,8 +391,8 @@ class OffsetPlanner:
 
     # -- requests
 
-    def _earliest(self, wanted: AbstractSet[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), wanted)
+    def _earliest(self, selection: AbstractSet[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        return self._of_existing(lambda partitions: offsets.earliest(self._cluster, partitions), selection)
 
     def _latest(self) -> dict[TopicPartition, int]:
         isolation_level = self._options.isolation_level
@@ -408,11 +408,13 @@ class OffsetPlanner:
             self._pinned = dict(last)
         return last
 
-    def _of_existing(self, ask: _Ask, wanted: AbstractSet[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """`ask` for the existing partitions (only those in `wanted`); ask again if one was deleted in the meantime."""
+    def _of_existing(
+        self, ask: _Ask, selection: AbstractSet[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """`ask` for the existing partitions (only those in `selection`), again if one was deleted in the meantime."""
 
         def existing(*, now: bool) -> list[TopicPartition]:
-            return [tp for tp in self._look(now=now) if wanted is None or tp in wanted]
+            return [tp for tp in self._look(now=now) if selection is None or tp in selection]
 
         try:
             return ask(existing(now=False))
@@ -475,9 +477,9 @@ class OffsetPlanner:
         self._committed_by = tuple(SinkIdentity(transactional_id=mark) for mark in sorted(filter(None, marks)))
         return {tp: None if at is None else at.offset for tp, at in committed.items()}
 
-    def _at(self, option: str, wanted: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:
-        times = planning.timestamps(option, wanted, latest)
-        return planning.offsets_by_time(option, wanted, self._at_times(times), latest=latest)
+    def _at(self, option: str, timestamps: Timestamps, latest: Offsets) -> dict[TopicPartition, int]:
+        times = planning.timestamps(option, timestamps, latest)
+        return planning.offsets_by_time(option, timestamps, self._at_times(times), latest=latest)
 
     def _at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         if self._by_time is None:
@@ -526,7 +528,7 @@ class OffsetPlanner:
         """
         if now or self._clock() - self._looked > _LOOK_AGAIN_SECONDS:
             self._partitions = tuple(sorted(self._read_partitions()))
-            self._known.update(self._partitions)
+            self._read_before.update(self._partitions)
             self._identity.refresh({tp.topic for tp in self._partitions})
             self._looked = self._clock()
         return self._partitions
@@ -540,9 +542,9 @@ class OffsetPlanner:
             cluster.sleep(delay)
             topics = self._existing(topics, elsewhere=True)
         existing = {TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions}
-        if missing := sorted(set(options.assign) - existing - self._known):
+        if missing := sorted(set(options.assign) - existing - self._read_before):
             raise UnknownTopic(f"{missing[0]} is listed in the option assign but does not exist")
-        self._gone = self._known - existing
+        self._gone = self._read_before - existing
         return existing.intersection(options.assign) if options.assign else existing
 
     def _wanted_topics(self) -> Collection[str]:
@@ -550,7 +552,7 @@ class OffsetPlanner:
         if options.subscribe_pattern is None:
             return list(options.subscribe) or list(dict.fromkeys(tp.topic for tp in options.assign))
         # A broker that leaves out a topic may be outdated, so those that were read before are looked up as well.
-        names = {*self._cluster.topic_names(), *(tp.topic for tp in self._known - self._gone)}
+        names = {*self._cluster.topic_names(), *(tp.topic for tp in self._read_before - self._gone)}
         return sorted(name for name in names if options.finds_pattern(name) and name not in options.ledger_topics)
 
     def _compare_topics(self, read_before: AbstractSet[str], origin: Origin | None) -> None:
@@ -588,7 +590,7 @@ class OffsetPlanner:
             self._cluster.refresh(there, elsewhere=elsewhere)
         except UnknownTopic:
             there = self._cluster.existing(there, patience_ms=0)
-            read_before = {tp.topic for tp in self._known}
+            read_before = {tp.topic for tp in self._read_before}
             if self._options.subscribe_pattern is None and not read_before.issuperset(set(topics).difference(there)):
                 raise
         return there
@@ -600,5 +602,5 @@ class OffsetPlanner:
             tp.topic in current
             and tp.partition not in current[tp.topic].partitions
             and self._identity.is_the_same(tp.topic, current[tp.topic].id)
-            for tp in self._known - self._gone
+            for tp in self._read_before - self._gone
         )

@@ -70,7 +70,7 @@ class ReadPlan:
 
 
 def starting_offsets(
-    wanted: Start | LatestMinus | Offsets,
+    start: Start | LatestMinus | Offsets,
     *,
     earliest: Offsets,
     latest: Offsets,
@@ -81,7 +81,7 @@ def starting_offsets(
 
     Raises ConfigurationError if explicit offsets list other partitions, or if nothing is `committed`.
     """
-    match wanted:
+    match start:
         case "earliest":
             return dict(earliest)
         case "latest":
@@ -89,16 +89,16 @@ def starting_offsets(
         case LatestMinus(offsets=count):
             return {tp: max(earliest[tp], latest[tp] - count) for tp in latest}
         case "committed" | "committed-or-earliest" | "committed-or-latest":
-            known = {tp: offset for tp, offset in (committed or {}).items() if offset is not None and tp in earliest}
-            if not known and wanted == "committed" and earliest:
+            existing = {tp: offset for tp, offset in (committed or {}).items() if offset is not None and tp in earliest}
+            if not existing and start == "committed" and earliest:
                 raise _nothing_committed(earliest)
-            if not known and wanted == "committed-or-latest":
+            if not existing and start == "committed-or-latest":
                 return dict(latest)
-            return {tp: known.get(tp, offset) for tp, offset in earliest.items()}
+            return {tp: existing.get(tp, offset) for tp, offset in earliest.items()}
         case _:
             others = {"error": {}, "earliest": earliest, "latest": latest}[strategy]
-            check_partitions("startingOffsets", wanted.keys() | others.keys(), latest)
-            return {**others, **_resolved(wanted, earliest, latest)}
+            check_partitions("startingOffsets", start.keys() | others.keys(), latest)
+            return {**others, **_resolved(start, earliest, latest)}
 
 
 def _nothing_committed(partitions: Iterable[TopicPartition]) -> ConfigurationError:
@@ -112,22 +112,22 @@ def _nothing_committed(partitions: Iterable[TopicPartition]) -> ConfigurationErr
     )
 
 
-def ending_offsets(wanted: Literal["latest"] | Offsets, *, latest: Offsets) -> dict[TopicPartition, int]:
+def ending_offsets(end: Literal["latest"] | Offsets, *, latest: Offsets) -> dict[TopicPartition, int]:
     """Where a batch read ends, for every partition. Raises ConfigurationError for other partitions or an end after
     `latest`.
     """
-    if isinstance(wanted, str):
+    if isinstance(end, str):
         return dict(latest)
-    check_partitions("endingOffsets", wanted, latest)
-    for tp in sorted(wanted):
-        if wanted[tp] > latest[tp]:
+    check_partitions("endingOffsets", end, latest)
+    for tp in sorted(end):
+        if end[tp] > latest[tp]:
             raise ConfigurationError(
                 "endingOffsets",
-                f"{tp} ends at offset {latest[tp]}, before {wanted[tp]}",
+                f"{tp} ends at offset {latest[tp]}, before {end[tp]}",
                 action="Set that offset at most, or -1 for the latest one. Records behind an open transaction do not "
                 "count before it has ended.",
             )
-    return _resolved(wanted, {}, latest)
+    return _resolved(end, {}, latest)
 
 
 def check_order(start: Offsets, end: Offsets) -> None:
@@ -149,20 +149,20 @@ def bounded(begin: Offsets, end: Offsets, bounds: Offsets) -> dict[TopicPartitio
     return {tp: max(min(offset, bounds.get(tp, offset)), min(offset, begin.get(tp, 0))) for tp, offset in end.items()}
 
 
-def timestamps(option: str, wanted: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The time, in ms, to look up for each partition. Raises ConfigurationError if `wanted` lists other partitions."""
-    if wanted.everywhere is not None:
-        return dict.fromkeys(partitions, wanted.everywhere)
-    check_partitions(option, wanted.partitions, partitions)
-    return dict(wanted.partitions)
+def timestamps(option: str, times: Timestamps, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The time, in ms, to look up for each partition. Raises ConfigurationError if `times` lists other partitions."""
+    if times.everywhere is not None:
+        return dict.fromkeys(partitions, times.everywhere)
+    check_partitions(option, times.partitions, partitions)
+    return dict(times.partitions)
 
 
 def offsets_by_time(
-    option: str, wanted: Timestamps, offsets: Mapping[TopicPartition, int | None], *, latest: Offsets
+    option: str, times: Timestamps, offsets: Mapping[TopicPartition, int | None], *, latest: Offsets
 ) -> dict[TopicPartition, int]:
-    """`offsets` as ListOffsets returned them for `timestamps`; for None (no such record), what `wanted` says."""
+    """`offsets` as ListOffsets returned them for `timestamps`; for None (no such record), what `times` says."""
     none = sorted(tp for tp, offset in offsets.items() if offset is None)
-    if none and wanted.if_none == "error":
+    if none and times.if_none == "error":
         raise ConfigurationError(
             option,
             f"{_some(none)} has no record with this timestamp or a later one",
@@ -223,19 +223,19 @@ def removed(
     `latest` is where those that still exist end. They must be read up to there, or as far as an earlier run planned, or
     their topics must be `given_up`.
     """
-    wanted = sorted(tp for tp in partitions if tp.topic not in given_up)
-    found = []
-    for tp in wanted:
+    leaving = sorted(tp for tp in partitions if tp.topic not in given_up)
+    unread = []
+    for tp in leaving:
         first, last = start.get(tp, 0), end.get(tp, latest.get(tp))
         if tp not in latest:
-            found.append(f"{tp} from {first} (it does not exist any more, so nobody knows how much was unread)")
+            unread.append(f"{tp} from {first} (it does not exist any more, so nobody knows how much was unread)")
         elif last is not None and first < last:
-            found.append(f"{tp} from {first} to {last} (it exists)")
-    if found:
-        topics = ",".join(sorted({tp.topic for tp in wanted}))
+            unread.append(f"{tp} from {first} to {last} (it exists)")
+    if unread:
+        topics = ",".join(sorted({tp.topic for tp in leaving}))
         raise ConfigurationError(
             option,
-            f"no longer selects partitions of the checkpoint that may have unread records: {_some(found, '; ')}",
+            f"no longer selects partitions of the checkpoint that may have unread records: {_some(unread, '; ')}",
             action="To read what is left, select them again until the query has read them. To go on without their "
             f"unread records, set removedTopics={topics}: all other topics go on as before.",
         )
@@ -299,7 +299,7 @@ def plan(
             if max(first, there) < last:
                 ranges.append(OffsetRange(partition=tp, start=max(first, there), end=last))
     if lost and fail_on_data_loss:
-        affected = sum(one.affected for one in lost)
+        affected = sum(loss.affected for loss in lost)
         other = f" (offsets that hold other records now: {affected:,} in total)" if affected and len(lost) > 1 else ""
         raise DataLoss(
             f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}",
@@ -310,8 +310,8 @@ def plan(
 
 def _go_on(lost: Iterable[Lost]) -> str:
     """How to give up what is lost, and nothing else."""
-    gone = ",".join(sorted({one.partition.topic for one in lost if one.why == _GONE}))
-    others = any(one.why != _GONE for one in lost)
+    gone = ",".join(sorted({loss.partition.topic for loss in lost if loss.why == _GONE}))
+    others = any(loss.why != _GONE for loss in lost)
     ways = [f"To continue without topics that were deleted, set removedTopics={gone}."] if gone else []
     ways += [f"To continue without {'the other' if gone else 'these'} offsets, {ONCE}"] if others else []
     return " ".join(ways)
@@ -324,18 +324,20 @@ def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offse
     A partition that is not in `earliest` no longer exists.
     """
     kept, lost = [], []
-    for wanted in ranges:
-        tp = wanted.partition
+    for offset_range in ranges:
+        tp = offset_range.partition
         if tp not in earliest:
-            lost.append(Lost(partition=tp, start=wanted.start, end=wanted.end, why=_GONE))
+            lost.append(Lost(partition=tp, start=offset_range.start, end=offset_range.end, why=_GONE))
             continue
-        start, end = max(wanted.start, earliest[tp]), min(wanted.end, latest[tp])
-        if start > wanted.start:
-            lost.append(Lost(partition=tp, start=wanted.start, end=min(start, wanted.end), why=_DELETED))
-        if end < wanted.end:
-            lost.append(Lost(partition=tp, start=max(start, end), end=wanted.end, why=f"the log ends at {latest[tp]}"))
+        start, end = max(offset_range.start, earliest[tp]), min(offset_range.end, latest[tp])
+        if start > offset_range.start:
+            lost.append(Lost(partition=tp, start=offset_range.start, end=min(start, offset_range.end), why=_DELETED))
+        if end < offset_range.end:
+            lost.append(
+                Lost(partition=tp, start=max(start, end), end=offset_range.end, why=f"the log ends at {latest[tp]}")
+            )
         if start < end:
-            kept.append(replace(wanted, start=start, end=end))
+            kept.append(replace(offset_range, start=start, end=end))
     return ReadPlan(ranges=tuple(kept), lost=tuple(lost))
 
 
@@ -345,12 +347,12 @@ def _waiting(start: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPa
     return {tp: latest[tp] - at for tp, at in first.items() if at < latest[tp]}
 
 
-def _resolved(wanted: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
+def _resolved(offsets: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
     special = {EARLIEST: earliest, LATEST: latest}
-    return {tp: special[offset][tp] if offset in special else offset for tp, offset in wanted.items()}
+    return {tp: special[offset][tp] if offset in special else offset for tp, offset in offsets.items()}
 
 
 def _some(items: Iterable[object], between: str = ", ") -> str:
-    shown = [str(item) for item in items]
-    more = [f"{len(shown) - 5} more"] if len(shown) > 5 else []
-    return between.join(shown[:5] + more)
+    texts = [str(item) for item in items]
+    more = [f"{len(texts) - 5} more"] if len(texts) > 5 else []
+    return between.join(texts[:5] + more)

@@ -17,8 +17,14 @@ SCHEMA = pa.schema([(name, TYPES[kind]) for name, kind in RANGE_COLUMNS.items()]
 def as_rows(ranges: Sequence[OffsetRange]) -> pa.RecordBatch:
     """A row for each range, with the columns of `SCHEMA`; `topicId` is null if it is unknown."""
     values = [
-        (*each.partition, each.start, each.end, each.topic_id and str(each.topic_id), each.leader_epoch)
-        for each in ranges
+        (
+            *offset_range.partition,
+            offset_range.start,
+            offset_range.end,
+            offset_range.topic_id and str(offset_range.topic_id),
+            offset_range.leader_epoch,
+        )
+        for offset_range in ranges
     ]
     return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in values], SCHEMA)
 

@@ -27,10 +27,10 @@ class Tally:
         """The counts so far, by range."""
         return tuple(self._tallies.values())
 
-    def count(self, partition: TopicPartition, headers: NDArray[np.void], shown: NDArray[np.bool_]) -> None:
+    def count(self, partition: TopicPartition, headers: NDArray[np.void], is_visible: NDArray[np.bool_]) -> None:
         """Add a part of a Fetch response: its record batches (`wire.header_table`), and which are visible."""
         so_far = self._tallies[partition]
-        hidden = headers[~shown & (headers["attributes"] & CONTROL == 0)]
+        hidden = headers[~is_visible & (headers["attributes"] & CONTROL == 0)]
         self._tallies[partition] = replace(
             so_far,
             bytes=so_far.bytes + int((ends(headers) - headers["position"]).sum()),

@@ -94,23 +94,23 @@ def _fetch(
     If failOnDataLoss is false, offsets that were lost since planning are skipped and logged.
     """
     fetcher = fetcher_for(options, cluster, fetcher_of)
-    left = {wanted.partition: wanted for wanted in ranges}
+    remaining = {offset_range.partition: offset_range for offset_range in ranges}
     stopped_at: list[OffsetRange] = []
-    while left:
+    while remaining:
         try:
-            for part in fetcher.fetch(tuple(left.values())):
-                wanted = left[part.partition]
-                left[part.partition] = replace(wanted, start=part.next_offset)
-                yield part, wanted
+            for part in fetcher.fetch(tuple(remaining.values())):
+                offset_range = remaining[part.partition]
+                remaining[part.partition] = replace(offset_range, start=part.next_offset)
+                yield part, offset_range
             return
         except (DataLoss, UnknownTopic) as error:
-            unread = [wanted for wanted in left.values() if wanted.start < wanted.end]
+            unread = [offset_range for offset_range in remaining.values() if offset_range.start < offset_range.end]
             loss = error if isinstance(error, DataLoss) else _deleted(error, unread)
             if options.fail_on_data_loss or unread == stopped_at:  # a second time, although it should still exist
                 raise loss from None
             log.warning("data was lost, the task continues (failOnDataLoss is false): %s", loss.what)
             stopped_at = unread
-            left = {wanted.partition: wanted for wanted in _still_there(unread, cluster)}
+            remaining = {offset_range.partition: offset_range for offset_range in _still_there(unread, cluster)}
 
 
 def fetcher_for(options: SourceOptions, cluster: Cluster, fetcher_of: Callable[..., Fetcher] = Fetcher) -> Fetcher:
@@ -126,14 +126,16 @@ def fetcher_for(options: SourceOptions, cluster: Cluster, fetcher_of: Callable[.
     )
 
 
-def _rack(wanted: str) -> str:
+def _rack(option: str) -> str:
     """`kafka.client.rack` in this process; none if the variable that it names is not set here."""
-    variable = wanted.removeprefix("env:")
-    return wanted if variable == wanted else os.environ.get(variable, "")
+    variable = option.removeprefix("env:")
+    return option if variable == option else os.environ.get(variable, "")
 
 
 def _deleted(error: UnknownTopic, unread: Iterable[OffsetRange]) -> DataLoss:
-    ranges = ", ".join(f"{wanted.partition} from {wanted.start} to {wanted.end}" for wanted in unread)
+    ranges = ", ".join(
+        f"{offset_range.partition} from {offset_range.start} to {offset_range.end}" for offset_range in unread
+    )
     return DataLoss(
         f"a topic was deleted while it was read ({error.what}); not read yet: {ranges}",
         action="Start the query again: it names the topic, and how to go on without it.",
@@ -142,7 +144,7 @@ def _deleted(error: UnknownTopic, unread: Iterable[OffsetRange]) -> DataLoss:
 
 def _still_there(ranges: Sequence[OffsetRange], cluster: Cluster) -> Sequence[OffsetRange]:
     """The ranges, each limited to the offsets that its partition has now."""
-    existing = [wanted.partition for wanted in ranges if _exists(wanted, cluster)]
+    existing = [offset_range.partition for offset_range in ranges if _exists(offset_range, cluster)]
     # Not the last stable offset: records after it are undecided, but not lost.
     latest = offsets.latest(cluster, existing, isolation_level="read_uncommitted")
     plan = remaining(ranges, earliest=offsets.earliest(cluster, existing), latest=latest)
@@ -151,12 +153,12 @@ def _still_there(ranges: Sequence[OffsetRange], cluster: Cluster) -> Sequence[Of
     return plan.ranges
 
 
-def _exists(wanted: OffsetRange, cluster: Cluster) -> bool:
+def _exists(offset_range: OffsetRange, cluster: Cluster) -> bool:
     try:
-        topic = cluster.topic(wanted.partition.topic)
+        topic = cluster.topic(offset_range.partition.topic)
     except UnknownTopic:
         return False
-    return wanted.topic_id in (None, topic.id) and wanted.partition.partition in topic.partitions
+    return offset_range.topic_id in (None, topic.id) and offset_range.partition.partition in topic.partitions
 
 
 def _rows(
@@ -164,13 +166,13 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The visible records inside `bounds`, from one partition's part of a Fetch response."""
     try:
-        headers, shown = visible_batches(fetched, options.isolation_level, check_crcs=options.check_crcs)
+        headers, is_visible = visible_batches(fetched, options.isolation_level, check_crcs=options.check_crcs)
         if tally is not None:
-            tally.count(fetched.partition, headers, shown)
+            tally.count(fetched.partition, headers, is_visible)
         # In parts: a compressed response of a few megabytes may contain gigabytes.
         for records in decode_in_parts(
             fetched.buffer,
-            headers[shown],
+            headers[is_visible],
             check_crcs=options.check_crcs,
             include_headers=options.include_headers,
             max_bytes=most_bytes,

@@ -38,7 +38,10 @@ def ends_by_weight(
     }
     ends = ends_within(limit, ranges, samples)
     ranges = [OffsetRange(partition=r.partition, start=r.start, end=ends[r.partition]) for r in ranges]
-    further = {one.partition: look_further(one, samples[one.partition][0]) for one in ranges}
+    further = {
+        offset_range.partition: look_further(offset_range, samples[offset_range.partition][0])
+        for offset_range in ranges
+    }
     for number in range(max(map(len, further.values()), default=0)):
         at = {tp: offsets[number] for tp, offsets in further.items() if number < len(offsets)}
         for tp, taken in _look(cluster, at, isolation_level).items():
@@ -54,7 +57,11 @@ def bytes_per_offset(
 
     Raises what `Fetcher.fetch` raises.
     """
-    samples = _look(cluster, {one.partition: one.start for one in representatives(ranges, _MOST_SAMPLES)}, isolation)
+    samples = _look(
+        cluster,
+        {offset_range.partition: offset_range.start for offset_range in representatives(ranges, _MOST_SAMPLES)},
+        isolation,
+    )
     return like_the_others({partition: sample.bytes_per_offset for partition, sample in samples.items()}, ranges)
 
 
@@ -79,12 +86,12 @@ def first_batches(
     """
     if not at:
         return {}
-    each = max(_FEWEST_BYTES, min(_BYTES, _ALL_BYTES // len(at)))
-    # All come at once. Of record batches that are larger than `each`, a broker returns one whole and no part of others
-    # (KIP-74), so these are asked for again with more.
-    batch = each * 32 // 33  # with the surplus of `Estimate.asked_for`, that is `each`
+    partition_bytes = max(_FEWEST_BYTES, min(_BYTES, _ALL_BYTES // len(at)))
+    # All come at once. Of record batches that are larger than `partition_bytes`, a broker returns one whole and no part
+    # of others (KIP-74), so these are asked for again with more.
+    batch = partition_bytes * 32 // 33  # with the surplus of `Estimate.asked_for`, that is `partition_bytes`
     topics = dict.fromkeys((tp.topic for tp in at), Estimate(bytes_per_offset=0.0, batch_bytes=batch))
     estimates = SizeEstimates(first_byte_budget=2 * _ALL_BYTES, by_topic=topics)
     fetcher = Fetcher(cluster, isolation_level=isolation_level, headers_only=True, estimates=estimates)
-    wanted = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
-    return {part.partition: part for part in fetcher.fetch(wanted)}
+    offset_ranges = [OffsetRange(partition=tp, start=offset, end=offset + 1) for tp, offset in at.items()]
+    return {part.partition: part for part in fetcher.fetch(offset_ranges)}

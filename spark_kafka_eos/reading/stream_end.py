@@ -33,8 +33,8 @@ _AtTimes = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int 
 class StreamEnd:
     """The end that the options `wanted` give a stream, as far as it is known. `at_times` looks up offsets by time."""
 
-    def __init__(self, wanted: Literal["latest"] | Offsets | Timestamps, at_times: _AtTimes) -> None:
-        self._wanted, self._at_times = wanted, at_times
+    def __init__(self, option: Literal["latest"] | Offsets | Timestamps, at_times: _AtTimes) -> None:
+        self._option, self._at_times = option, at_times
         self._recorded: dict[TopicPartition, int] = {}  # the bounds that the checkpoint has
         self._bounds: dict[TopicPartition, int] = {}
         self._unread: set[TopicPartition] = set()
@@ -60,7 +60,7 @@ class StreamEnd:
         By time, this is looked up after `end`, so that no record before `end` is missed. Raises ConfigurationError if
         the option does not list a partition that was read before, or lists one that does not exist.
         """
-        match self._wanted:
+        match self._option:
             case str():
                 return dict(end)
             case Timestamps(everywhere=None, partitions=listed):
@@ -71,13 +71,13 @@ class StreamEnd:
                 end = self._listed("endingOffsets", listed, begin, end)
                 return planning.bounded(begin, end, listed)
         times = {tp: time for tp in end if tp not in self._bounds and (time := self._time(tp)) is not None}
-        found = self._at_times(times) if times else {}
-        self._bounds |= {tp: offset for tp, offset in found.items() if offset is not None}
+        first_offsets = self._at_times(times) if times else {}
+        self._bounds |= {tp: offset for tp, offset in first_offsets.items() if offset is not None}
         return planning.bounded(begin, end, self._bounds)
 
     def check(self, begin: Offsets) -> None:
         """Raise ConfigurationError if a query that begins there would begin after its end, as far as that is known."""
-        bounds = self._wanted if isinstance(self._wanted, Mapping) else self._bounds
+        bounds = self._option if isinstance(self._option, Mapping) else self._bounds
         planning.check_order(begin, {tp: offset for tp, offset in bounds.items() if tp in begin})
 
     def is_recorded(self, partitions: Collection[TopicPartition]) -> bool:
@@ -95,9 +95,9 @@ class StreamEnd:
         return with_bounds(end, by_time)
 
     def _time(self, tp: TopicPartition) -> int | None:
-        if not isinstance(self._wanted, Timestamps):
+        if not isinstance(self._option, Timestamps):
             return None
-        return self._wanted.partitions.get(tp, self._wanted.everywhere)
+        return self._option.partitions.get(tp, self._option.everywhere)
 
     def _listed(
         self, option: str, listed: Collection[TopicPartition], begin: Offsets, end: Offsets

@@ -47,33 +47,46 @@ def split(
     task has at most one piece of each partition. `max_bytes` applies to partitions in `bytes_per_offset`, unless
     `max_records_per_partition` is set.
     """
-    pieces = [one for one in ranges if one.size > 0]
+    pieces = [offset_range for offset_range in ranges if offset_range.size > 0]
     if max_records_per_partition:
-        pieces = [piece for one in pieces for piece in _cut(one, -(-one.size // max_records_per_partition))]
+        pieces = [
+            piece
+            for offset_range in pieces
+            for piece in _cut(offset_range, -(-offset_range.size // max_records_per_partition))
+        ]
         if min_partitions and len(pieces) < min_partitions:
             pieces = _cut_in_proportion(pieces, min_partitions)
         return [(piece,) for piece in pieces]
-    shares = {one: one.size * bytes_per_offset.get(one.partition, 0) / (max_bytes or math.inf) for one in pieces}
+    shares = {
+        piece: piece.size * bytes_per_offset.get(piece.partition, 0) / (max_bytes or math.inf) for piece in pieces
+    }
     if min_partitions and len(pieces) < min_partitions:
         enough = max(min_partitions, math.ceil(sum(shares.values())))
         return [(piece,) for piece in _cut_in_proportion(pieces, enough)]
     if min_partitions:
         return _within(shares, max(parallelism, min_partitions), target)
-    return _within(shares, min(parallelism, max(1, sum(one.size for one in pieces) // worth)), target)
+    return _within(shares, min(parallelism, max(1, sum(piece.size for piece in pieces) // worth)), target)
 
 
 def _within(shares: Mapping[OffsetRange, float], parallelism: int, target: int) -> list[Task]:
     """Tasks whose shares (bytes as a part of the limit) are at most about 1."""
-    total = sum(one.size for one in shares)
+    total = sum(offset_range.size for offset_range in shares)
     tasks: list[Task] = []
-    for is_large, run in groupby(shares, key=lambda one: shares[one] > 1):
+    for is_large, run in groupby(shares, key=lambda offset_range: shares[offset_range] > 1):
         ranges = list(run)
         if is_large:
-            tasks += [(piece,) for one in ranges for piece in _cut(one, min(math.ceil(shares[one]), one.size))]
+            tasks += [
+                (piece,)
+                for offset_range in ranges
+                for piece in _cut(offset_range, min(math.ceil(shares[offset_range]), offset_range.size))
+            ]
         else:
-            size, share = sum(one.size for one in ranges), sum(shares[one] for one in ranges)
-            wanted = max(-(-parallelism * size // total), math.ceil(share), -(-size // target))
-            tasks += _grouped(ranges, min(len(ranges), wanted))
+            size, share = (
+                sum(offset_range.size for offset_range in ranges),
+                sum(shares[offset_range] for offset_range in ranges),
+            )
+            task_count = max(-(-parallelism * size // total), math.ceil(share), -(-size // target))
+            tasks += _grouped(ranges, min(len(ranges), task_count))
     return tasks
 
 
@@ -81,12 +94,15 @@ def _cut_in_proportion(ranges: Sequence[OffsetRange], tasks: int) -> list[Offset
     """About `tasks` pieces. Ranges that are too small to split count as one each and do not affect the others'
     shares.
     """
-    total = sum(one.size for one in ranges)
-    large = {one for one in ranges if _share(one.size, total, tasks) > 1}
-    total_large = sum(one.size for one in large)
+    total = sum(offset_range.size for offset_range in ranges)
+    large = {offset_range for offset_range in ranges if _share(offset_range.size, total, tasks) > 1}
+    total_large = sum(offset_range.size for offset_range in large)
     tasks_for_large = max(tasks - (len(ranges) - len(large)), 1)
-    parts = [_share(one.size, total_large, tasks_for_large) if one in large else 1 for one in ranges]
-    return [piece for one, count in zip(ranges, parts, strict=True) for piece in _cut(one, count)]
+    parts = [
+        _share(offset_range.size, total_large, tasks_for_large) if offset_range in large else 1
+        for offset_range in ranges
+    ]
+    return [piece for offset_range, count in zip(ranges, parts, strict=True) for piece in _cut(offset_range, count)]
 
 
 def _share(size: int, total: int, tasks: int) -> int:
@@ -94,21 +110,23 @@ def _share(size: int, total: int, tasks: int) -> int:
     return max((2 * size * tasks + total) // (2 * total), 1)
 
 
-def _cut(one: OffsetRange, parts: int) -> list[OffsetRange]:
+def _cut(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
     """Pieces whose sizes differ by at most one offset, none empty."""
-    bounds = [one.start + one.size * part // parts for part in range(parts + 1)]
-    return [replace(one, start=start, end=end) for start, end in pairwise(bounds) if start < end]
+    bounds = [offset_range.start + offset_range.size * part // parts for part in range(parts + 1)]
+    return [replace(offset_range, start=start, end=end) for start, end in pairwise(bounds) if start < end]
 
 
 def _grouped(ranges: Sequence[OffsetRange], tasks: int) -> list[Task]:
     """`tasks` groups of adjacent ranges, none empty, as even as their order allows."""
     out: list[Task] = []
-    left, first = sum(one.size for one in ranges), 0
+    unassigned, first = sum(offset_range.size for offset_range in ranges), 0
     for remaining in range(tasks, 0, -1):
         taken, end = ranges[first].size, first + 1
         # Add the next one if that is closer to an even share and leaves one for each remaining task.
-        while len(ranges) - end >= remaining and 2 * (taken * remaining - left) + ranges[end].size * remaining <= 0:
+        while (
+            len(ranges) - end >= remaining and 2 * (taken * remaining - unassigned) + ranges[end].size * remaining <= 0
+        ):
             taken, end = taken + ranges[end].size, end + 1
         out.append(tuple(ranges[first:end]))
-        left, first = left - taken, end
+        unassigned, first = unassigned - taken, end
     return out

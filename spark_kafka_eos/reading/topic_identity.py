@@ -107,13 +107,13 @@ class TopicIdentity:
         Asks only about partitions that have another leader since. Raises AuthorizationFailed, BrokerError,
         BrokerUnreachable.
         """
-        wanted = {
+        epochs = {
             tp: epoch
             for tp, epoch in origin.leader_epochs.items()
             if tp in offsets and origin.topic_ids.get(tp.topic) == self._current.get(tp.topic)
         }
-        now = self._cluster.leader_epochs(wanted)
-        changed = {tp: wanted[tp] for tp, epoch in now.items() if epoch > self._confirmed.get(tp, wanted[tp])}
+        now = self._cluster.leader_epochs(epochs)
+        changed = {tp: epochs[tp] for tp, epoch in now.items() if epoch > self._confirmed.get(tp, epochs[tp])}
         if not changed:
             return {}
         from spark_kafka_eos.kafka.protocol.epochs import log_ends  # on demand: few processes need it
@@ -135,9 +135,9 @@ def created_between(start: Mapping[str, object], end: Mapping[str, object]) -> d
     if before is None or after is None:
         return {}
     return {
-        name: f"the topic was deleted and created again: its id was {known} and is {after.topic_ids[name]}"
-        for name, known in before.topic_ids.items()
-        if after.topic_ids.get(name, known) != known
+        name: f"the topic was deleted and created again: its id was {earlier_id} and is {after.topic_ids[name]}"
+        for name, earlier_id in before.topic_ids.items()
+        if after.topic_ids.get(name, earlier_id) != earlier_id
     }
 
 

@@ -64,7 +64,7 @@ def permissive(decode: Mapping[str, Decoder]) -> bool:
 def given_schema(read: pa.Schema, columns: Sequence[str], decode: Mapping[str, Decoder]) -> pa.Schema:
     """What the transform gets, of records that are read with the columns `read`."""
     fields = [read.field(name) for name in columns or read.names]
-    fields = [each.with_type(decode[each.name].type) if each.name in decode else each for each in fields]
+    fields = [field.with_type(decode[field.name].type) if field.name in decode else field for field in fields]
     return pa.schema([*fields, *(pa.field(ENCODED + name, pa.binary()) for name in decode)])
 
 
@@ -76,16 +76,16 @@ def decoded(
         return records, None
     names = records.schema.names
     headers = records.column("headers") if "headers" in names else None
-    found: dict[str, pa.Array] = {}
+    decoded_columns: dict[str, pa.Array] = {}
     errors: pa.Array | None = None
     for name, decoder in decode.items():
-        found[name] = decoder(records.column(name), headers)
+        decoded_columns[name] = decoder(records.column(name), headers)
         if decoder.mode == "permissive":
-            found[name], error = found[name].flatten()
+            decoded_columns[name], error = decoded_columns[name].flatten()
             errors = error if errors is None else _first(errors, error)
-    given = {name: found.get(name, records.column(name)) for name in columns or names}
-    given |= {ENCODED + name: records.column(name) for name in decode}
-    batch = pa.RecordBatch.from_pydict(given)
+    columns_by_name = {name: decoded_columns.get(name, records.column(name)) for name in columns or names}
+    columns_by_name |= {ENCODED + name: records.column(name) for name in decode}
+    batch = pa.RecordBatch.from_pydict(columns_by_name)
     if errors is None or errors.null_count == len(errors):
         return batch, None
     originals = {name: records.column(name) for name in ("key", "value", "headers") if name in names}
@@ -158,16 +158,16 @@ def with_dead(rows: pa.RecordBatch, dead: pa.RecordBatch | None) -> pa.RecordBat
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _first(one: pa.Array, other: pa.Array) -> pa.Array:
-    """Each row's value in `one`, or where that is null, in `other`."""
-    return _chosen(one.is_valid(), one, other)
+def _first(first: pa.Array, other: pa.Array) -> pa.Array:
+    """Each row's value in `first`, or where that is null, in `other`."""
+    return _chosen(first.is_valid(), first, other)
 
 
-def _chosen(which: pa.BooleanArray, one: pa.Array, other: pa.Array) -> pa.Array:
-    """Each row's value in `one` where `which` is true, elsewhere in `other`, of the same type."""
-    rows = np.arange(len(one))
-    places = np.where(which.to_numpy(zero_copy_only=False), rows, rows + len(one))
-    return pa.concat_arrays([one, other]).take(pa.array(places))
+def _chosen(which: pa.BooleanArray, first: pa.Array, other: pa.Array) -> pa.Array:
+    """Each row's value in `first` where `which` is true, elsewhere in `other`, of the same type."""
+    rows = np.arange(len(first))
+    places = np.where(which.to_numpy(zero_copy_only=False), rows, rows + len(first))
+    return pa.concat_arrays([first, other]).take(pa.array(places))
 
 
 def _only(column: pa.Array, which: pa.BooleanArray) -> pa.Array:

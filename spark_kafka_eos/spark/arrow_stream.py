@@ -102,9 +102,9 @@ def arrow_stream(
         encode=_of_key_and_value("encode", encode),
     )
     reader.check(EncodeSettings(topic=where.topic, targets={}, dead_letters=_dead_letters(where.dead_letter_topic)))
-    given = {**source, _ROWS: "offsetRanges"}
+    options_of_ranges = {**source, _ROWS: "offsetRanges"}
     # PySpark declares fewer types than it takes: it makes text of any value.
-    ranges = spark.readStream.format("kafka-eos").options(**given).load()  # type: ignore[arg-type]
+    ranges = spark.readStream.format("kafka-eos").options(**options_of_ranges).load()  # type: ignore[arg-type]
     return ranges.writeStream.foreachBatch(functools.partial(writer.write_ranges, rows_of=reader))
 
 
@@ -112,10 +112,10 @@ def _read(options: SourceOptions, decode: Mapping[str, Decoder]) -> SourceOption
     return replace(options, columns=needed(options.columns, decode, headers=options.include_headers))
 
 
-def _of_key_and_value(option: str, given: Mapping[str, _T] | None) -> dict[str, _T]:
-    if wrong := set(given or ()) - {"key", "value"}:
+def _of_key_and_value(option: str, codecs: Mapping[str, _T] | None) -> dict[str, _T]:
+    if wrong := set(codecs or ()) - {"key", "value"}:
         raise ConfigurationError(option, f"has {min(wrong)!r}, but only key and value can be coded")
-    return dict(given or {})
+    return dict(codecs or {})
 
 
 def _dead_letters(topic: str | None) -> DeadLetterTopic | None:
@@ -127,10 +127,10 @@ def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: boo
     if schema is None:
         copied = ("key", "value", "headers") if options.include_headers else ("key", "value")
         return replace(options, columns=copied) if copy else options
-    wanted = DataType.fromDDL(schema) if isinstance(schema, str) else schema
-    if not isinstance(wanted, StructType):
-        raise ConfigurationError("schema", f"must list columns, but is {wanted.simpleString()}")
-    return selecting(options, wanted)
+    selection = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(selection, StructType):
+        raise ConfigurationError("schema", f"must list columns, but is {selection.simpleString()}")
+    return selecting(options, selection)
 
 
 @dataclass(frozen=True)
@@ -179,25 +179,25 @@ class RangeReader:
             empty = self.transform.check(columns)
             self.transform.close()
         elif self.transform is None and (self.decode or self.encode):
-            empty = pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in columns], schema=columns)
+            empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in columns], schema=columns)
         else:
             return
         check_types(empty.schema, self.encode)
         self._of_sink(empty, settings)
 
     def _rows(self, records: pa.RecordBatch, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
-        given, dead = decoded(records, self.given, self.decode)
-        for returned in self._transformed(given):
+        batch, dead = decoded(records, self.given, self.decode)
+        for returned in self._transformed(batch):
             rows = self._of_sink(returned, settings)
             yield with_dead(rows, dead) if permissive(self.decode) else rows
             dead = None
 
-    def _transformed(self, given: pa.RecordBatch) -> Sequence[object]:
+    def _transformed(self, batch: pa.RecordBatch) -> Sequence[object]:
         if self.transform is None:
-            return [given]
+            return [batch]
         if isinstance(self.transform, SqlTransform):
-            return self.transform(given)
-        return [self.transform(given)]
+            return self.transform(batch)
+        return [self.transform(batch)]
 
     def _of_sink(self, returned: object, settings: EncodeSettings) -> pa.RecordBatch:
         if self.encode and isinstance(returned, pa.RecordBatch):

@@ -65,7 +65,9 @@ def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     """
     if read("offsets/0") is None:
         return False
-    starts, first = ([each and each.start for each in one.sources] for one in (batch, micro_batch(read, 0)))
+    starts, first = (
+        [source and source.start for source in planned.sources] for planned in (batch, micro_batch(read, 0))
+    )
     return None not in starts and starts == first
 
 

@@ -36,8 +36,8 @@ def to_dead_letters(
     if headers is not None or "headers" in frame.columns:
         original = _original(frame, "headers")
         columns.append((original if headers is None else F.when(dead, original).otherwise(headers)).alias("headers"))
-    given = zip(_GIVEN_BY_USER, (topic, partition, timestamp), strict=True)
-    columns += [column.alias(name) for name, column in given if column is not None]
+    optional = zip(_GIVEN_BY_USER, (topic, partition, timestamp), strict=True)
+    columns += [column.alias(name) for name, column in optional if column is not None]
     return frame.select(*columns, _error(decoded).cast(ERROR).alias("error"), _source(frame))
 
 
@@ -60,13 +60,13 @@ def _original(frame: DataFrame, name: str) -> Column:
     return F.col(name) if name in frame.columns else F.lit(None)
 
 
-def _either(frame: DataFrame, dead: Column, name: str, given: Column | None) -> Column:
-    """The original of a dead letter, and what is `given` of the other rows; binary, as the source's columns are."""
+def _either(frame: DataFrame, dead: Column, name: str, column: Column | None) -> Column:
+    """The original of a dead letter, and `column` of the other rows; binary, as the source's columns are."""
     original = _original(frame, name).cast("binary")
-    if given is None:
+    if column is None:
         return original.alias(name)
-    metadata = frame.select(given).schema.fields[0].metadata  # what `to_confluent` says of a column, `when` forgets
-    return F.when(dead, original).otherwise(given.cast("binary")).alias(name, metadata=metadata)
+    metadata = frame.select(column).schema.fields[0].metadata  # what `to_confluent` says of a column, `when` forgets
+    return F.when(dead, original).otherwise(column.cast("binary")).alias(name, metadata=metadata)
 
 
 def _source(frame: DataFrame) -> Column:

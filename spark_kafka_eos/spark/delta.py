@@ -117,10 +117,10 @@ class DeltaParticipant:
     def _has(self, own: _Commit) -> bool:
         """Whether the table has this commit. Raises Conflict if another one has taken its version."""
         overtaken = False
-        for each in self._commits():
-            if each.mark == own.mark:
+        for commit in self._commits():
+            if commit.mark == own.mark:
                 return True
-            if each.version < own.version:
+            if commit.version < own.version:
                 break
             overtaken = True
         if overtaken:

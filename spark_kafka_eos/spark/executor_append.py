@@ -37,13 +37,13 @@ def append_stage(
     rows_of: RowsOf | None,
     worth: int | None,
     cluster: Cluster,
-    known: Sequence[TopicPartition],
+    known_partitions: Sequence[TopicPartition],
     identity: ProducerIdentity,
     *,
     anew: bool = False,
 ) -> Appended:
     """Have the executors append `rows` under `identity`; each task owns some of the partitions. There are at most
-    `worth` tasks, None for no limit. The driver adds the `known` partitions to the transaction, the tasks the others.
+    `worth` tasks, None for no limit. The driver adds the `known_partitions` to the transaction, the tasks the others.
     `anew`: see append_attempt.
 
     Raises TransactionAborted unless every record was appended exactly once, or the error that stopped a task.
@@ -51,9 +51,9 @@ def append_stage(
     partitions = sum(target.partitions for target in settings.targets.values())
     slots = append_tasks(parallelism(session), partitions, worth)
     blocks = rows.mapInArrow(ShufflingTask(options.client, settings, slots, rows_of), SHUFFLED)
-    task = _AppendTask(options, identity, batch_id, tuple(known), anew)
+    task = _AppendTask(options, identity, batch_id, tuple(known_partitions), anew)
     appended = shuffle(blocks, slots).mapInArrow(task, REPORT)
-    add_partitions(cluster, identity, known, transaction_timeout_ms=options.transaction_timeout_ms)
+    add_partitions(cluster, identity, known_partitions, transaction_timeout_ms=options.transaction_timeout_ms)
     try:
         with phase("job"):
             reports: list[AppendReport] = [pickle.loads(row.report) for row in appended.collect()]

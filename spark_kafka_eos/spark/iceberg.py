@@ -94,7 +94,7 @@ class IcebergParticipant:
             start = transaction.startMetadata()
             if start != transaction.currentMetadata():
                 continue  # another thread came between the two
-            if any(start.snapshot(each) is not None for each in tried):
+            if any(start.snapshot(snapshot_id) is not None for snapshot_id in tried):
                 return  # it was applied, although the answer was another one
             if self._held(start).version != after:
                 raise Conflict(f"the key {self._key!r} of {self._table} is not at version {after}")
@@ -117,20 +117,20 @@ class IcebergParticipant:
         tagged = self._tagged(metadata)
         if tagged is None:
             return TableVersion()
-        found = _decode(metadata.snapshot(tagged).summary().get(_FIELD))
-        if found is None or found["key"] != self._key:
+        summary = _decode(metadata.snapshot(tagged).summary().get(_FIELD))
+        if summary is None or summary["key"] != self._key:
             raise RuntimeError(
                 f"the tag {self._tag!r} of {self._table} names snapshot {tagged}, which is not a commit of this key: "
                 "another program has moved it. Move it back"
             )
         if not _may_descend(metadata, tagged):
             raise RuntimeError(
-                f"{self._table} was rolled back or replaced: version {found['version']} of the key {self._key!r} "
+                f"{self._table} was rolled back or replaced: version {summary['version']} of the key {self._key!r} "
                 f"(snapshot {tagged}) is not in its history any more, so rows that Kafka has may be missing there. Set "
                 "the table to a snapshot that has it. To go on without the missing rows, run one batch without "
                 "`participant`, and then give the table a new key"
             )
-        return TableVersion(version=found["version"], token=found["token"])
+        return TableVersion(version=summary["version"], token=summary["token"])
 
     def _tagged(self, metadata: Any) -> int | None:
         """The snapshot of the key's last commit."""
@@ -245,12 +245,12 @@ def _since(start: int, metadata: Any, branch: str) -> tuple[int, ...]:
     """The snapshots of `branch` after `start`, oldest first; none if it does not descend from it."""
     ref = metadata.ref(branch)
     snapshot = None if ref is None else metadata.snapshot(ref.snapshotId())
-    found: list[int] = []
+    snapshot_ids: list[int] = []
     while snapshot is not None and snapshot.snapshotId() != start:
-        found.insert(0, int(snapshot.snapshotId()))
+        snapshot_ids.insert(0, int(snapshot.snapshotId()))
         parent = snapshot.parentId()
         snapshot = None if parent is None else metadata.snapshot(parent)
-    return () if snapshot is None else tuple(found)
+    return () if snapshot is None else tuple(snapshot_ids)
 
 
 def _is_branch_of(tag: str, name: str) -> bool:
@@ -261,5 +261,5 @@ def _is_branch_of(tag: str, name: str) -> bool:
 
 def _decode(summary: str | None) -> dict[str, Any] | None:
     """Our part of a snapshot's summary, None if it has none."""
-    found = json.loads(summary or "null")
-    return found if isinstance(found, dict) and found.keys() == {"key", "version", "token"} else None
+    value = json.loads(summary or "null")
+    return value if isinstance(value, dict) and value.keys() == {"key", "version", "token"} else None

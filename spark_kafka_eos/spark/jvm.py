@@ -96,8 +96,8 @@ def parallelism(session: SparkSession) -> int:
 
 def executors(session: SparkSession) -> int:
     """How many executors have registered, at least 1: in `local[…]` mode the driver is one. For a classic session."""
-    known: int = session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()  # the driver, too
-    return max(1, known - 1)
+    block_managers: int = session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()  # the driver, too
+    return max(1, block_managers - 1)
 
 
 class RunningQuery:
@@ -141,7 +141,7 @@ class RunningQuery:
         """
         if self._execution is None:
             return None
-        ran = {int(each.batchId()) for each in self._execution.recentProgress()}
+        ran = {int(progress.batchId()) for progress in self._execution.recentProgress()}
         first = batch_id
         while first - 1 in ran:
             first -= 1

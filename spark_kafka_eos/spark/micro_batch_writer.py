@@ -270,8 +270,8 @@ class MicroBatchWriter:
                 self._cluster = None
                 raise
             self._checked = True
-        known = self._transaction.participant if isinstance(self._transaction, TwoPhaseTransaction) else None
-        if self._transaction is None or known is not participant:
+        current = self._transaction.participant if isinstance(self._transaction, TwoPhaseTransaction) else None
+        if self._transaction is None or current is not participant:
             decide = decide_micro_batch(self._options, calls=True)
             unsure = self._known_calls().failed
             self._transaction = committer(self._options, cluster, decide, unsure=unsure, participant=participant)
@@ -320,7 +320,7 @@ class MicroBatchWriter:
 
         def by_executors(identity: ProducerIdentity) -> Appended:
             chosen_by_rows = rows.rows_of is not None or "partition" in map(str.lower, frame.columns)
-            known = known_partitions(settings, rows=offsets(batch), chosen_by_rows=chosen_by_rows)
+            partitions = known_partitions(settings, rows=offsets(batch), chosen_by_rows=chosen_by_rows)
             return append_stage(
                 session,
                 frame,
@@ -330,7 +330,7 @@ class MicroBatchWriter:
                 rows.rows_of,
                 choice.tasks,
                 cluster,
-                known,
+                partitions,
                 identity,
                 anew=next(attempts) > 0,
             )
@@ -372,11 +372,12 @@ class MicroBatchWriter:
         for folder in leftovers:
             staging.clean(folder)
         if self._bytes_per_offset is not None and (count := offsets(batch)):
-            each = self._bytes_per_offset
+            bytes_per_offset = self._bytes_per_offset
             what = (
-                f"batch {batch.batch_id}, with {count:,} offsets and {each:,.0f} bytes for each as in the last batch,"
+                f"batch {batch.batch_id}, with {count:,} offsets and {bytes_per_offset:,.0f} bytes for each as in the "
+                "last batch,"
             )
-            staging.admit(round(count * each), what)
+            staging.admit(round(count * bytes_per_offset), what)
         return stage()
 
     def _choose(self, session: SparkSession, batch: MicroBatch) -> Choice:

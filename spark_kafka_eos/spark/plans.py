@@ -19,11 +19,11 @@ class PlanDigest:
     digest: str
 
 
-def newest_plan(files: Files, known: int | None = None) -> PlanDigest | None:
-    """The newest plan of the checkpoint; None if it has none. `known` is the number of an earlier plan: the numbers
+def newest_plan(files: Files, earlier: int | None = None) -> PlanDigest | None:
+    """The newest plan of the checkpoint; None if it has none. `earlier` is the number of an earlier plan: the numbers
     have no gap, so the next ones are tried, which saves listing the folder.
     """
-    number, newest = known, None
+    number, newest = earlier, None
     while number is not None and (text := files.read_text(f"offsets/{number + 1}")) is not None:
         number += 1
         newest = plan_of(number, text)
@@ -34,11 +34,11 @@ def newest_plan(files: Files, known: int | None = None) -> PlanDigest | None:
     return None if text is None else plan_of(max(numbers), text)
 
 
-def may_run(files: Files, newest: PlanDigest, known: int | None = None) -> bool:
+def may_run(files: Files, newest: PlanDigest, earlier: int | None = None) -> bool:
     """Whether the newest plan can be of a micro-batch that is about to run: Spark writes the plan before that, and
-    `commits/<batch>` after it. `known` is as in `newest_plan`; a plan that follows it is new, and needs no look.
+    `commits/<batch>` after it. `earlier` is as in `newest_plan`; a plan that follows it is new, and needs no look.
     """
-    return newest.batch_id - 1 == known or files.read_text(f"commits/{newest.batch_id}") is None
+    return newest.batch_id - 1 == earlier or files.read_text(f"commits/{newest.batch_id}") is None
 
 
 def plan_of(batch_id: int, text: str) -> PlanDigest:

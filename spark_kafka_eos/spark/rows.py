@@ -85,9 +85,9 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
     for name, field in present.items():
         nested = _NESTED.get(name)
         if not (_same(field.dataType, nested) if nested else isinstance(field.dataType, _ACCEPTED[name])):
-            wanted = nested.simpleString() if nested else " or ".join(t().simpleString() for t in _ACCEPTED[name])
+            accepted = nested.simpleString() if nested else " or ".join(t().simpleString() for t in _ACCEPTED[name])
             raise InvalidSchema(
-                f"column '{name}' has type {field.dataType.simpleString()}, but the sink accepts {wanted}",
+                f"column '{name}' has type {field.dataType.simpleString()}, but the sink accepts {accepted}",
                 action=f"Cast the column, for example df.withColumn('{name}', …).",
             )
     return [name for name in _ACCEPTED if name in present]
@@ -145,10 +145,10 @@ def arrow_rows(batches: Iterator[pa.RecordBatch], *, dead_letters: bool = False)
     for batch in batches:
         columns, names = [], []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            wanted = ROWS.get(name.lower())
-            if wanted is None or (not dead_letters and _is_another(name.lower(), column.type)):
+            target = ROWS.get(name.lower())
+            if target is None or (not dead_letters and _is_another(name.lower(), column.type)):
                 continue
-            columns.append(_as_sent(column, wanted))
+            columns.append(_as_sent(column, target))
             names.append(name.lower())
         if "key" not in names:
             columns.append(pa.nulls(batch.num_rows, ROWS["key"]))
@@ -156,15 +156,15 @@ def arrow_rows(batches: Iterator[pa.RecordBatch], *, dead_letters: bool = False)
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _as_sent(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _as_sent(column: pa.Array, target: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
-    if pa.types.is_struct(wanted):
-        children = [_as_sent(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=column.is_null())
+    if pa.types.is_struct(target):
+        children = [_as_sent(child, field.type) for child, field in zip(column.flatten(), target, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=column.is_null())
     if pa.types.is_timestamp(column.type):
         return _milliseconds(column)
-    return column if column.type == wanted else column.cast(wanted)
+    return column if column.type == target else column.cast(target)
 
 
 def _milliseconds(instants: pa.Array) -> pa.Array:
@@ -201,12 +201,12 @@ def _is_another(name: str, kind: pa.DataType) -> bool:
     return name == "source" or (name == "error" and not _same(from_arrow_type(kind), ERROR))
 
 
-def _same(kind: DataType, wanted: DataType) -> bool:
+def _same(kind: DataType, accepted: DataType) -> bool:
     """Whether these types are equal, whatever may be null in them."""
-    if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
-        return _same(kind.elementType, wanted.elementType)
-    if isinstance(kind, StructType) and isinstance(wanted, StructType):
-        return kind.names == wanted.names and all(
-            _same(one.dataType, other.dataType) for one, other in zip(kind.fields, wanted.fields, strict=True)
+    if isinstance(kind, ArrayType) and isinstance(accepted, ArrayType):
+        return _same(kind.elementType, accepted.elementType)
+    if isinstance(kind, StructType) and isinstance(accepted, StructType):
+        return kind.names == accepted.names and all(
+            _same(field.dataType, other.dataType) for field, other in zip(kind.fields, accepted.fields, strict=True)
         )
-    return type(kind) is type(wanted)
+    return type(kind) is type(accepted)

@@ -83,8 +83,8 @@ def selected(schema: StructType, *, include_headers: bool) -> tuple[tuple[str, .
     source = source_schema(include_headers=include_headers)
     if schema == source:
         return (), ()
-    known = {field.name: field.dataType for field in source}
-    wrong = [field.simpleString() for field in schema if known.get(field.name) != field.dataType]
+    available = {field.name: field.dataType for field in source}
+    wrong = [field.simpleString() for field in schema if available.get(field.name) != field.dataType]
     if wrong or not schema.names or len(set(schema.names)) < len(schema.names):
         raise ConfigurationError(
             "schema",

@@ -175,10 +175,12 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
 
     def _note_plan(self) -> None:
         files = files_at(self._checkpoint, "checkpointLocation")
-        known = _planned.get(self._checkpoint)
-        self._plan = newest_plan(files, known)
+        earlier = _planned.get(self._checkpoint)
+        self._plan = newest_plan(files, earlier)
         # trigger(continuous=…). Spark would ignore what the commits raise there, and leave the query alive.
-        planned = files.read_text("offsets/0") is not None if self._plan is None else may_run(files, self._plan, known)
+        planned = (
+            files.read_text("offsets/0") is not None if self._plan is None else may_run(files, self._plan, earlier)
+        )
         if not planned:
             raise ConfigurationError(
                 "trigger",
@@ -231,7 +233,7 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove the files that the tasks of these messages wrote."""
-        for folder in {each.folder for each in staged(messages) if each.report.path or each.report.error}:
+        for folder in {message.folder for message in staged(messages) if message.report.path or message.report.error}:
             self._staging.clean(folder)
 
     def _micro_batch(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> MicroBatch:
@@ -269,12 +271,12 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
         file system may lead elsewhere than Python's.
         """
         files = files_at(self._checkpoint, "checkpointLocation")
-        known = files.read_texts([*expected, *also])
-        missing = [name for name in expected if known[name] is None]
+        texts = files.read_texts([*expected, *also])
+        missing = [name for name in expected if texts[name] is None]
         if missing:
             here = "as Python opens it" if urlsplit(self._checkpoint).scheme else "on the driver's local disk"
             raise self._elsewhere(f"{self._checkpoint}, {here}, does not contain {missing[0]} of this query")
-        return lambda name: known[name] if name in known else files.read_text(name)
+        return lambda name: texts[name] if name in texts else files.read_text(name)
 
     def _replaced(self, how: str) -> CheckpointUnusable:
         return CheckpointUnusable(

@@ -122,9 +122,9 @@ def refused(tree: Node, functions: Mapping[str, Function], parsed: Callable[[str
 
 
 def _of_select(
-    node: Node, known: frozenset[str], functions: Mapping[str, Function], parsed: Callable[[str], Node]
+    node: Node, ctes: frozenset[str], functions: Mapping[str, Function], parsed: Callable[[str], Node]
 ) -> Iterator[str]:
-    """`known` are the names of WITH, each of which was looked at where it is defined."""
+    """`ctes` are the names of WITH, each of which was looked at where it is defined."""
     if node["type"] != "SELECT_NODE":
         yield (
             node["type"].removesuffix("_NODE").replace("_", " ").replace("SET OPERATION", "UNION, INTERSECT or EXCEPT")
@@ -132,32 +132,32 @@ def _of_select(
         return
     for modifier in node["modifiers"]:
         yield _MODIFIERS.get(modifier["type"], modifier["type"])
-    for part, said in _PARTS.items():
+    for part, refusal in _PARTS.items():
         if node.get(part):
-            yield said
+            yield refusal
     if node["aggregate_handling"] != "STANDARD_HANDLING":
         yield "GROUP BY"
     for entry in node["cte_map"]["map"]:
         body = entry["value"]
         inner = body["query_node"] if "query_node" in body else body["query"]["node"]
-        yield from _of_select(inner, known, functions, parsed)
-        known |= {entry["key"].lower()}
-    yield from _of_source(node["from_table"], known, functions, parsed)
+        yield from _of_select(inner, ctes, functions, parsed)
+        ctes |= {entry["key"].lower()}
+    yield from _of_source(node["from_table"], ctes, functions, parsed)
     for expressions in (node["select_list"], node["where_clause"]):
         yield from _of_expression(expressions, functions, parsed)
 
 
 def _of_source(
-    table: Node, known: frozenset[str], functions: Mapping[str, Function], parsed: Callable[[str], Node]
+    table: Node, ctes: frozenset[str], functions: Mapping[str, Function], parsed: Callable[[str], Node]
 ) -> Iterator[str]:
     kind = table["type"]
     if table.get("sample"):
         yield "a sample"
     if kind == "SUBQUERY":
-        yield from _of_select(table["subquery"]["node"], known, functions, parsed)
+        yield from _of_select(table["subquery"]["node"], ctes, functions, parsed)
     elif kind == "BASE_TABLE":
         name = table["table_name"].lower()
-        if name != TABLE and name not in known:
+        if name != TABLE and name not in ctes:
             yield f"the table {table['table_name']!r}"
     else:
         yield _FROM.get(kind) or str(kind)
@@ -166,8 +166,8 @@ def _of_source(
 def _of_expression(part: object, functions: Mapping[str, Function], parsed: Callable[[str], Node]) -> Iterator[str]:
     """All expressions in this part of the tree."""
     if isinstance(part, list):
-        for each in part:
-            yield from _of_expression(each, functions, parsed)
+        for item in part:
+            yield from _of_expression(item, functions, parsed)
     if not isinstance(part, Mapping):
         return
     match part.get("class"):
@@ -180,21 +180,21 @@ def _of_expression(part: object, functions: Mapping[str, Function], parsed: Call
                 yield names[0]
         case "FUNCTION":
             yield from _of_function(part, functions, parsed)
-    for each in part.values():
-        yield from _of_expression(each, functions, parsed)
+    for item in part.values():
+        yield from _of_expression(item, functions, parsed)
 
 
 def _of_function(call: Node, functions: Mapping[str, Function], parsed: Callable[[str], Node]) -> Iterator[str]:
     name: str = call["function_name"].lower()
-    if name in _NOT_IN_CATALOGUE or (found := functions.get(name)) is None:  # DuckDB names those that do not exist
+    if name in _NOT_IN_CATALOGUE or (function := functions.get(name)) is None:  # DuckDB names those that do not exist
         return
-    if "aggregate" in found.kinds or "window" in found.kinds:
+    if "aggregate" in function.kinds or "window" in function.kinds:
         yield f"the aggregate function {name}"
-    elif "VOLATILE" in found.stabilities:
+    elif "VOLATILE" in function.stabilities:
         yield f"the function {name}, which is not deterministic"
-    elif "CONSISTENT_WITHIN_QUERY" in found.stabilities and name not in _BY_TIME_ZONE:
+    elif "CONSISTENT_WITHIN_QUERY" in function.stabilities and name not in _BY_TIME_ZONE:
         yield f"the function {name}, which depends on the clock or the session"
-    for text in found.macros:
+    for text in function.macros:
         wrong = next(_of_expression(parsed(f"SELECT {text}"), functions, parsed), None)
         if wrong is not None:
             yield f"the function {name}, which uses {wrong}"

@@ -54,10 +54,10 @@ class SqlTransform(QuickAck):
         connection = self._connected()
         import duckdb
 
-        found = _tree(connection, self._query)
-        if found["error"]:
-            raise _wrong(found["error_message"].replace(_NO_SELECT, "it must be a SELECT"))
-        if (what := refused(found, _functions(connection), lambda text: _tree(connection, text))) is not None:
+        statement = _tree(connection, self._query)
+        if statement["error"]:
+            raise _wrong(statement["error_message"].replace(_NO_SELECT, "it must be a SELECT"))
+        if (what := refused(statement, _functions(connection), lambda text: _tree(connection, text))) is not None:
             raise ConfigurationError("sql", f"a query over each batch cannot have {what}", action=_EACH_RECORD)
         try:
             found_columns = self._table(_empty(columns)).schema
@@ -106,34 +106,34 @@ class SqlTransform(QuickAck):
 
 
 def _empty(columns: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in columns], schema=columns)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in columns], schema=columns)
 
 
-def _wrong(said: str) -> ConfigurationError:
+def _wrong(message: str) -> ConfigurationError:
     """An error of the query. DuckDB's text has lines, the last of which point into the query."""
     return ConfigurationError(
         "sql",
-        said.partition("\n\nLINE")[0].strip(),
+        message.partition("\n\nLINE")[0].strip(),
         action=f'Correct the query. The source\'s columns are in the table {TABLE}; write "offset" in quotation marks.',
     )
 
 
 def _tree(connection: DuckDBPyConnection, text: str) -> Node:
     [[tree]] = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
-    found: dict[str, Any] = json.loads(tree)
-    return found
+    node: dict[str, Any] = json.loads(tree)
+    return node
 
 
 def _functions(connection: DuckDBPyConnection) -> Mapping[str, Function]:
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     query = "SELECT lower(function_name), function_type, stability, macro_definition FROM duckdb_functions()"
     for name, kind, stability, macro in connection.execute(query).fetchall():
-        function = found.setdefault(name, Function())
+        function = functions.setdefault(name, Function())
         function.kinds.add(kind)
         function.stabilities.add(stability or "")
         if kind == "macro" and macro:
             function.macros.append(macro)
-    return found
+    return functions
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -162,6 +162,7 @@ def _is_error(kind: pa.DataType) -> bool:
 def _error(column: pa.StructArray) -> pa.StructArray:
     fields = dict(zip(column.type.names, column.flatten(), strict=True))
     children = [
-        fields[each.name].cast(each.type) if each.name in fields else pa.nulls(len(column), each.type) for each in ERROR
+        fields[field.name].cast(field.type) if field.name in fields else pa.nulls(len(column), field.type)
+        for field in ERROR
     ]
     return pa.StructArray.from_arrays(children, fields=list(ERROR), mask=column.is_null())

@@ -27,8 +27,8 @@ def raising_when_ended() -> Iterator[None]:
     """
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
+        for signal_number in before:
+            signal.signal(signal_number, signal.SIG_IGN)
         _log.warning("this process is ended; its batch is aborted, unless the commit was already sent")
         raise SystemExit(128 + number)
 

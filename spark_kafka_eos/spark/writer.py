@@ -104,7 +104,7 @@ class BatchTransaction:
             for frame, topic in self._writes
         ]
         return BatchRows(
-            frame=functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames),
+            frame=functools.reduce(lambda first, other: first.unionByName(other, allowMissingColumns=True), frames),
             topic=constant,
             output_topics=self._output_topics,
             schema_ids=frozenset().union(*(schema_ids(frame.schema) for frame, _ in self._writes)),
