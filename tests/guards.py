@@ -68,7 +68,7 @@ GUARDS: Mapping[str, tuple[Mutant, str]] = {
         "tests/unit/ledger/test_signing.py",
     ),
     "Somebody else's folder is not used": (
-        Mutant("appending.private_folders", "if found.st_uid not in (user, 0):", "if False:"),
+        Mutant("appending.private_folders", "if status.st_uid not in (user, 0):", "if False:"),
         "tests/unit/appending/test_private_folders.py",
     ),
     "A folder is looked at before it is used": (
