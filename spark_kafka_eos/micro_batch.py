@@ -39,10 +39,10 @@ class MicroBatch:
 
     `stateful`: the query keeps state in its checkpoint; None unless it was looked up, for a first batch, and where
     batches before this one did not call the writer. `run_id` is that of the run of the query or job that writes it;
-    None if unknown. This run has run every batch from `ran_since` on, and made no call of the writer in those from
-    `uncalled_since` on; None if unknown. `failed` are the batches before this one that this run has begun to write and
-    not committed. `is_first_with_data`: the batches before it read nothing. `destination` names
-    the output topics of a batch write.
+    None if unknown. This run has run every batch from `first_batch_of_run` on, and made no call of the writer in those
+    from `first_batch_without_call` on; None if unknown. `failed` are the batches before this one that this run has
+    begun to write and not committed. `is_first_with_data`: the batches before it read nothing. `destination` names the
+    output topics of a batch write.
     """
 
     query_id: str
@@ -51,8 +51,8 @@ class MicroBatch:
     sources: tuple[SourceRange | None, ...] = (READS_NOTHING,)
     stateful: bool | None = None
     run_id: str | None = None
-    ran_since: int | None = None
-    uncalled_since: int | None = None
+    first_batch_of_run: int | None = None
+    first_batch_without_call: int | None = None
     failed: tuple[int, ...] = ()
     is_first_with_data: bool = False
     destination: str = ""

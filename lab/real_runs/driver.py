@@ -21,7 +21,7 @@ from unittest import mock
 import pyarrow as pa
 
 from spark_kafka_eos import failpoints
-from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.append import BlockAppender
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import EncodeReport, encoded
@@ -143,7 +143,7 @@ def _query(job: Job, supervisor: Supervisor) -> None:
             if not job.holds:
                 transaction = committer(options, cluster, decide_micro_batch(options))
             staged = EncodeReport(task=0, blocks=tuple(_blocks(job.output, batch, chance)))
-            write = StagedWrite(cluster, options, Staging("memory"), partial(list, [staged]), number)
+            write = BlockAppender(cluster, options, Staging("memory"), partial(list, [staged]), number)
             commit_batch(
                 transaction,
                 replace(batch, run_id=job.name),

@@ -1,6 +1,6 @@
 """What Spark does around the product: plans micro-batches, keeps the checkpoint, runs the append stage, restarts.
 
-It calls the product as a real driver and real tasks do: `commit_batch`, `SharedTransaction`, `StagedWrite`,
+It calls the product as a real driver and real tasks do: `commit_batch`, `SharedTransaction`, `BlockAppender`,
 `append_attempt` and `judge`, with a `Cluster` whose connections lead to the model.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lab.simulation.network import Network
 from lab.simulation.world import Killed, Process, World
-from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.append import BlockAppender
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import AppendReport, StageAttempts
@@ -351,7 +351,7 @@ class SimulatedDriver:
         staged = None
         if self._way != "executors":
             reports = _staged(self._block_rows(batch))
-            staged = StagedWrite(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
+            staged = BlockAppender(cluster, OPTIONS, _STAGING, lambda: reports, batch.batch_id)
         outcome, report = "", None
         try:
             report = commit_batch(

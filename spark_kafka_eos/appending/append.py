@@ -1,6 +1,6 @@
 """Appends blocks to the shared transaction, after stamping them with producer id, epoch and sequence number.
 
-`StagedWrite` appends in the driver what encode tasks staged; with `appendMode=executors`, append tasks do
+`BlockAppender` appends in the driver what encode tasks staged; with `appendMode=executors`, append tasks do
 (`append_task`). Within a transaction, no two callers may append to the same partition: sequence numbers count per
 partition, and the broker's duplicate detection does not compare content.
 """
@@ -144,7 +144,7 @@ def topic_ids(cluster: Cluster, partitions: Iterable[TopicPartition], *, anew: b
     return {topic: cluster.topic(topic).id for topic in topics}
 
 
-class StagedWrite:
+class BlockAppender:
     """Appends the blocks that encode tasks staged, in `appendMode=driver` and in the sink. A retry stamps the same
     blocks.
 

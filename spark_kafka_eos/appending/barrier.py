@@ -19,7 +19,7 @@ from spark_kafka_eos.appending.report import Counts, total
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.trace import Trace
-from spark_kafka_eos.kafka.words import some
+from spark_kafka_eos.kafka.words import first_three
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,4 +147,4 @@ def _wrong_counts(reports: Sequence[AppendReport], expected: Counts) -> str | No
 
 
 def _show(counts: Counts, partitions: Iterable[TopicPartition]) -> str:
-    return some(f"{tp}: {counts[tp]}" for tp in partitions if tp in counts) or "nothing"
+    return first_three(f"{tp}: {counts[tp]}" for tp in partitions if tp in counts) or "nothing"

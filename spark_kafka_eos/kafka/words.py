@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def some(items: Iterable[str]) -> str:
+def first_three(items: Iterable[str]) -> str:
     """The first three of `items`."""
     names = list(items)
     return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")

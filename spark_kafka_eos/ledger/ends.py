@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.words import some
+from spark_kafka_eos.kafka.words import first_three
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 
@@ -84,7 +84,7 @@ class CommittedEnd:
             return "no committed offsets of its partitions are known"
         moved = [place for place in sorted(known) if known[place] != start[place]]
         if moved:
-            return some(f"{_at(place)} at {start[place]} (committed {known[place]})" for place in moved)
+            return first_three(f"{_at(place)} at {start[place]} (committed {known[place]})" for place in moved)
         return self._why_not_new(start, known)
 
     def _why_not_new(self, start: Mapping[_Place, int], known: Mapping[_Place, int]) -> str | None:
@@ -117,7 +117,7 @@ class CommittedEnd:
                 for place, offset in sorted(self.committed.items())
                 if start.get(place) != offset
             ]
-            return some(differences) or None
+            return first_three(differences) or None
         for number, (cluster, source, before) in enumerate(
             zip(self.clusters, self.sources, self.entry, strict=True), start=1
         ):
@@ -135,7 +135,7 @@ class CommittedEnd:
                 for tp, offset in sorted(before.offsets.items())
                 if source.start.get(tp) != offset
             ]
-        return some(differences) or None
+        return first_three(differences) or None
 
     def _lacks(self) -> bool:
         """Whether the batch lacks a partition that is committed: it is not known what was read of it since."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spark_kafka_eos.kafka.words import some
+from spark_kafka_eos.kafka.words import first_three
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -246,12 +246,16 @@ def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
 def _lost(entry: LedgerEntry) -> str:
     """What is lost with topics that were deleted while the entry's batch was committed; "" if that is not known."""
     lost = {} if entry.written is None else entry.written.lost
-    return "lost are " + some(f"{count:,} records of topic {name!r}" for name, count in lost.items()) if lost else ""
+    return (
+        "lost are " + first_three(f"{count:,} records of topic {name!r}" for name, count in lost.items())
+        if lost
+        else ""
+    )
 
 
 def without_topics(entry: LedgerEntry, topics: Sequence[str]) -> Refuse:
     """The entry's batch, which would be skipped, after topics with its records were deleted."""
-    names = some(map(repr, topics))
+    names = first_three(map(repr, topics))
     return Refuse(
         reason=f"batch {entry.batch_id} is committed, but topic {names} was deleted since, with the batch's records",
         meaning="That may have been while the batch was committed, unnoticed because the driver ended at that moment. "
@@ -304,7 +308,7 @@ def unfinished(batch: MicroBatch, *, ledger: bool = True) -> Refuse:
     """A batch after one that this run has begun to write, and not committed; at-least-once, without a `ledger`."""
     missing = f"batch {batch.failed[0]}"
     if len(batch.failed) > 1:
-        missing = f"batches {some(map(str, batch.failed))}"
+        missing = f"batches {first_three(map(str, batch.failed))}"
     return Refuse(
         reason=f"in this run, {missing} began and did not end in a commit: the writer, or the code in its `with` "
         "block, raised an error that did not end the query, or has not ended yet in another thread",
@@ -366,7 +370,7 @@ def outdated(entry: LedgerEntry, batch: MicroBatch, behind: Sequence[str]) -> Re
     """Batch 0, which starts where the other query ended, but ends before that."""
     return Refuse(
         reason=f"{_last(entry)}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
-        f"committed offsets ({some(behind)})",
+        f"committed offsets ({first_three(behind)})",
         meaning="Its records are already committed. Committing it would reset the group's offsets, and the next "
         "batch would repeat records",
         action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}. If instead a topic "

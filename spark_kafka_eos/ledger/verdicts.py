@@ -310,8 +310,8 @@ def _same_batch(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd, dele
 
 def _called_nothing(batch: MicroBatch, first: int, *, same_run: bool) -> bool:
     """Whether it is known that the function made no call for any batch from `first` on to the one before this."""
-    ran = same_run or (batch.ran_since is not None and batch.ran_since <= first)
-    return ran and batch.uncalled_since is not None and batch.uncalled_since <= first
+    ran = same_run or (batch.first_batch_of_run is not None and batch.first_batch_of_run <= first)
+    return ran and batch.first_batch_without_call is not None and batch.first_batch_without_call <= first
 
 
 def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) -> Verdict | None:

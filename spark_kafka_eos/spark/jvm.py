@@ -135,7 +135,7 @@ class RunningQuery:
         self._require_running(batch_id, read)
         return micro_batch(read, batch_id, first_start=self._planned_starts() if batch_id == 0 else None)
 
-    def ran_since(self, batch_id: int) -> int | None:
+    def first_batch_of_run(self, batch_id: int) -> int | None:
         """The first of the batches up to `batch_id` that Spark knows to have run in this run, without a gap; None if
         it does not know. It remembers some progress of each run (`spark.sql.streaming.numRecentProgressUpdates`).
         """
@@ -155,7 +155,7 @@ class RunningQuery:
         read = _reader(self._session, self.checkpoint_location, self._execution)
         return replace(
             batch,
-            ran_since=self.ran_since(batch.batch_id),
+            first_batch_of_run=self.first_batch_of_run(batch.batch_id),
             is_first_with_data=starts_where_the_query_began(read, batch),
             stateful=keeps_state(read),
         )

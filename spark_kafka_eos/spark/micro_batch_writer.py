@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.appending.append import StagedWrite, append
+from spark_kafka_eos.appending.append import BlockAppender, append
 from spark_kafka_eos.appending.append_mode import (
     SMALL_BYTES,
     Choice,
@@ -159,11 +159,11 @@ class MicroBatchWriter:
         calls = self._known_calls()
         begun.mark.cluster = self._where
         last, failed = begun.batches.last(begun.mark), begun.batches.failed(begun.mark)
-        batch = replace(batch, uncalled_since=0 if last is None else last + 1, failed=failed)
+        batch = replace(batch, first_batch_without_call=0 if last is None else last + 1, failed=failed)
         if failed and begun.mark.repeatable:
             refusal = unfinished(batch, ledger=False)
             raise IllegalTransactionState(f"{refusal.reason}. {refusal.meaning}", action=refusal.action)
-        if batch_id and batch.uncalled_since != batch_id:
+        if batch_id and batch.first_batch_without_call != batch_id:
             batch = query.after_others(batch)
         with calls.enter(call, incomplete=functools.partial(self._note_incomplete, batch, participant)) as attempt:
             begun.attempt = attempt
@@ -306,7 +306,7 @@ class MicroBatchWriter:
     ) -> Callable[[ProducerIdentity], Appended]:
         """The function that appends the rows to the transaction, according to `choice`."""
         if rows.frame is None:
-            return StagedWrite(cluster, self._options, staging, list, batch.batch_id)
+            return BlockAppender(cluster, self._options, staging, list, batch.batch_id)
         options = replace(self._options, output_topics=rows.output_topics)
         settings = encode_settings(
             options,
@@ -341,7 +341,9 @@ class MicroBatchWriter:
         stage = functools.partial(_stage_here if choice.few and _has_arrow(rows) else _stage, rows.frame, task)
         if not choice.small:
             stage = functools.partial(self._with_room, stage, staging, batch, leftovers)
-        by_driver = StagedWrite(cluster, self._options, staging, stage, batch.batch_id, append=in_shared_thread(append))
+        by_driver = BlockAppender(
+            cluster, self._options, staging, stage, batch.batch_id, append=in_shared_thread(append)
+        )
 
         def as_it_comes(identity: ProducerIdentity) -> Appended:
             try:

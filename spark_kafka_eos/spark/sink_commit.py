@@ -19,7 +19,7 @@ from functools import partial
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.append import BlockAppender
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.report import CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging
@@ -120,7 +120,7 @@ def _commit(
         return commit_batch(
             committer(options, cluster, decide, planned_under=planned_under),
             batch,
-            StagedWrite(cluster, options, staging, lambda: reports, batch.batch_id),
+            BlockAppender(cluster, options, staging, lambda: reports, batch.batch_id),
             max_attempts=options.max_attempts,
             choice=Choice(mode="driver", reason="as the sink always does"),
             observe=observer(options, collector),

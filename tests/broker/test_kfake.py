@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from spark_kafka_eos.appending.append import StagedWrite, append
+from spark_kafka_eos.appending.append import BlockAppender, append
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.report import Appended
@@ -120,7 +120,7 @@ def test_what_tasks_stage_and_the_driver_appends_is_read_by_all(either_kafka, cl
         return [staging.stage("0", 0, itertools.chain(encoder.add(rows), encoder.finish()))]
 
     transaction = SharedTransaction(options, cluster, decide_micro_batch(options))
-    staged = StagedWrite(cluster, options, staging, stage, 0)
+    staged = BlockAppender(cluster, options, staging, stage, 0)
     batch = MicroBatch(query_id="query", batch_id=0, digest="digest")
     assert commit_batch(transaction, batch, staged, max_attempts=1, choice=BY_DRIVER).outcome == "committed"
     assert ours(either_kafka.bootstrap, topic) == librdkafkas(either_kafka.bootstrap, topic, 2)

@@ -12,7 +12,7 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from spark_kafka_eos.appending import staging_space
-from spark_kafka_eos.appending.append import StagedWrite, append
+from spark_kafka_eos.appending.append import BlockAppender, append
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.files import LocalFiles
@@ -89,7 +89,7 @@ def write(either_kafka, cluster, tmp_path):
             decide = decide_batch_write(sink)
         elif run is not None:
             batch, decide = batch_write(None, None, run=run), None
-        staged = StagedWrite(cluster, sink, staging, stage, batch.batch_id)
+        staged = BlockAppender(cluster, sink, staging, stage, batch.batch_id)
 
         def attempt(identity):
             report = staged(identity)

@@ -11,7 +11,7 @@ from typing import Self
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.append import BlockAppender
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.appending.staging import Staging
@@ -87,7 +87,7 @@ def writer(cluster: Cluster, source: str, topic: str) -> Callable[[int], None]:
             query_id="query", batch_id=batch_id, digest=f"{batch_id:x}",
             sources=reads({read: batch_id * 10}, {read: batch_id * 10 + 10}),
         )  # fmt: skip
-        staged = StagedWrite(cluster, sink, staging, stage, batch_id)
+        staged = BlockAppender(cluster, sink, staging, stage, batch_id)
         report = commit_batch(transaction, batch, staged, max_attempts=3, choice=BY_DRIVER)
         assert report.outcome == "committed"
 

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_kafka_eos import failpoints
-from spark_kafka_eos.appending.append import StagedWrite
+from spark_kafka_eos.appending.append import BlockAppender
 from spark_kafka_eos.appending.blocks import BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.staging import folder_of, staging_of
@@ -157,7 +157,7 @@ def batches(job: Job) -> Any:
             rows = (rows_read if job.source_bootstrap else rows_of)(batch, before, job)
             blocks = [*encoder.add(rows), *encoder.finish()] if rows.num_rows else []
             staged = staging.stage(folder := folder_of(number), 0, blocks)
-            write = StagedWrite(cluster, options, staging, functools.partial(list, [staged]), number)
+            write = BlockAppender(cluster, options, staging, functools.partial(list, [staged]), number)
             report = commit_batch(transaction, batch, write, max_attempts=3, choice=BY_DRIVER)
             staging.clean(folder)
             checkpoint.note(number)

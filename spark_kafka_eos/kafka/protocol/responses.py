@@ -23,7 +23,7 @@ from typing import Any
 from spark_kafka_eos.kafka.errors import BrokerUnreachable
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
-from spark_kafka_eos.kafka.words import some
+from spark_kafka_eos.kafka.words import first_three
 
 # Only a varint can have so many bytes with the highest bit set; the longest valid one has ten bytes, and text contains
 # some ASCII character, such as a space, earlier. Without the look-behind, the search would begin anew at each byte of
@@ -71,7 +71,7 @@ def incomplete(
     expected, actual = set(asked), set(answered)
     if expected == actual:
         return None
-    missing, others = (some(sorted(map(str, names))) for names in (expected - actual, actual - expected))
+    missing, others = (first_three(sorted(map(str, names))) for names in (expected - actual, actual - expected))
     problems = [f"does not contain {missing}"] if missing else []
     problems += [f"contains {others}, which was not requested"] if others else []
     return BrokerUnreachable(f"a broker's response to {api} {' and '.join(problems)}")

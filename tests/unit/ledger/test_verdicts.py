@@ -408,7 +408,7 @@ GAP = {O0: 30}
 
 @pytest.mark.parametrize("last", [None, entry(6), entry(4)])
 def test_a_batch_after_one_that_this_run_began_and_did_not_commit_is_refused_and_names_it(last) -> None:
-    following = replace(batch(7), failed=(5,), run_id="r", ran_since=0, uncalled_since=6)
+    following = replace(batch(7), failed=(5,), run_id="r", first_batch_of_run=0, first_batch_without_call=6)
     found = last and replace(last, run_id="r")
     assert "batch 5 began and did not end in a commit" in refused(decide(found, following, START, calls=True))
     assert "batches 1, 5 began" in refused(decide(found, replace(following, failed=(1, 5)), START, calls=True))
@@ -422,14 +422,14 @@ def test_a_batch_that_is_committed_is_skipped_whatever_this_run_did_not_commit_b
     ("more", "verdict"),
     [
         ({}, Refuse),
-        ({"run_id": "r", "uncalled_since": 8}, Write),
-        ({"run_id": "r", "uncalled_since": 0}, Write),
-        ({"run_id": "r", "uncalled_since": 9}, Refuse),
+        ({"run_id": "r", "first_batch_without_call": 8}, Write),
+        ({"run_id": "r", "first_batch_without_call": 0}, Write),
+        ({"run_id": "r", "first_batch_without_call": 9}, Refuse),
         ({"run_id": "r"}, Refuse),
-        ({"run_id": "another", "uncalled_since": 0}, Refuse),
-        ({"run_id": "another", "uncalled_since": 0, "ran_since": 8}, Write),
-        ({"run_id": "another", "uncalled_since": 0, "ran_since": 9}, Refuse),
-        ({"uncalled_since": 0, "ran_since": 3}, Write),
+        ({"run_id": "another", "first_batch_without_call": 0}, Refuse),
+        ({"run_id": "another", "first_batch_without_call": 0, "first_batch_of_run": 8}, Write),
+        ({"run_id": "another", "first_batch_without_call": 0, "first_batch_of_run": 9}, Refuse),
+        ({"first_batch_without_call": 0, "first_batch_of_run": 3}, Write),
     ],
 )
 def test_batches_whose_function_is_known_to_have_made_no_call_do_not_stop_the_next_one(more, verdict) -> None:
@@ -461,9 +461,9 @@ def test_batches_that_read_nothing_do_not_stop_the_next_one_unless_there_is_stat
     ("more", "verdict"),
     [
         ({}, Refuse),
-        ({"ran_since": 0, "uncalled_since": 0}, Write),
-        ({"ran_since": 1, "uncalled_since": 0}, Refuse),
-        ({"ran_since": 0, "uncalled_since": 1}, Refuse),
+        ({"first_batch_of_run": 0, "first_batch_without_call": 0}, Write),
+        ({"first_batch_of_run": 1, "first_batch_without_call": 0}, Refuse),
+        ({"first_batch_of_run": 0, "first_batch_without_call": 1}, Refuse),
         ({"is_first_with_data": True, "stateful": False}, Write),
         ({"is_first_with_data": True, "stateful": True}, Refuse),
         ({"is_first_with_data": True}, Refuse),
@@ -478,9 +478,9 @@ def test_a_query_whose_first_batches_called_nothing_begins_with_a_later_one(more
 @pytest.mark.parametrize(
     ("number", "more", "said"),
     [
-        (8, {"run_id": "r", "uncalled_since": 8}, "batch 7 is incomplete"),
-        (9, {"run_id": "r", "uncalled_since": 8}, "batch 7 is incomplete"),
-        (10, {"run_id": "r", "uncalled_since": 8}, "batch 7 is incomplete"),
+        (8, {"run_id": "r", "first_batch_without_call": 8}, "batch 7 is incomplete"),
+        (9, {"run_id": "r", "first_batch_without_call": 8}, "batch 7 is incomplete"),
+        (10, {"run_id": "r", "first_batch_without_call": 8}, "batch 7 is incomplete"),
         (10, {"stateful": False}, "batch 7 is incomplete"),
         (9, {}, "the last committed batch is 7"),
         (10, {}, "the last committed batch is 7"),
