@@ -13,6 +13,7 @@ from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema, errors_of_source
 from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS
 from spark_kafka_eos.registry.client import (
+    References,
     Registry,
     SchemaText,
     SchemaType,
@@ -112,6 +113,7 @@ def confluent_decoder(
     key: bool = False,
     schema: str | None = None,
     schema_type: SchemaType = "AVRO",
+    references: References | None = None,
     message: str = "",
     mode: ParseMode = "fail",
     ignore_rules: bool = False,
@@ -126,7 +128,7 @@ def confluent_decoder(
     where = Registry.of(registry)
     subject = _subject(subject, topic, key=key)
     if schema is not None:
-        text = _given(schema, schema_type)
+        text = _given(where, schema, schema_type, references or {}, subject)
     else:
         version = _latest(where, subject)
         subject, text = version.subject, version.schema
@@ -145,6 +147,7 @@ def confluent_encoder(
     key: bool = False,
     schema: str | None = None,
     schema_type: SchemaType = "AVRO",
+    references: References | None = None,
     message: str = "",
     strategy: Strategy = "topic",
     register: bool = False,
@@ -157,11 +160,11 @@ def confluent_encoder(
     """
     where = Registry.of(registry)
     if schema is not None:
-        text = _given(schema, schema_type)
+        text = _given(where, schema, schema_type, references or {}, subject)
         subject = _subject(subject, topic, key=key, strategy=strategy, name=lambda: _record_name(text, message))
         if subject is None:
             raise ConfigurationError("subject", "where the schema is registered is not known: give subject or topic")
-        version = _registered(where, subject, text, register=register, ignore_rules=ignore_rules)
+        version = _registered(where, subject, text, references or {}, register=register, ignore_rules=ignore_rules)
     else:
         subject = _subject(subject, topic, key=key, strategy=strategy)
         version = _latest(where, subject)
@@ -174,7 +177,13 @@ def confluent_encoder(
 
 
 def _registered(
-    registry: Registry, subject: str, text: SchemaText, *, register: bool, ignore_rules: bool
+    registry: Registry,
+    subject: str,
+    text: SchemaText,
+    references: References,
+    *,
+    register: bool,
+    ignore_rules: bool,
 ) -> SubjectVersion:
     """The schema as the registry has it under `subject`: the latest version if that says the same, also in other words,
     because a registry compares texts. Raises ConfigurationError.
@@ -182,11 +191,11 @@ def _registered(
     try:
         with suppress(UnknownSchema):
             latest = registry.session.latest(subject)
-            if same(text, latest.schema):
+            if same(text, latest.schema) and text.references in ((), latest.schema.references):
                 return latest
             if register and not ignore_rules:
                 _refuse_rules(latest, WRITING)  # before anything is registered, which would inherit them
-        return registry.session.registered(subject, text, register=register)
+        return registry.session.registered(subject, text, references, register=register)
     except UnknownSchema:
         raise ConfigurationError(
             "schema",
@@ -254,10 +263,23 @@ def _subject(
     raise ConfigurationError("strategy", f"must be 'topic', 'record' or 'topic-record', not {strategy!r}")
 
 
-def _given(schema: str, kind: SchemaType) -> SchemaText:
+def _given(
+    registry: Registry, schema: str, kind: SchemaType, references: References, subject: str | None
+) -> SchemaText:
     if kind not in {"AVRO", "PROTOBUF", "JSON"}:
         raise ConfigurationError("schema_type", f"must be AVRO, PROTOBUF or JSON, not {kind!r}")
-    return SchemaText(kind, schema)
+    if not references:
+        return SchemaText(kind, schema)
+    try:
+        return registry.session.given(schema, kind, references, subject)
+    except UnknownSchema:
+        raise ConfigurationError(
+            "references",
+            f"the registry at {registry.hosts} lacks one of these versions: {references}",
+            action="Give each name in the schema the subject and the version behind it.",
+        ) from None
+    except TooLargeSchema as error:
+        raise InvalidSchema(f"the schema cannot be read: {error}") from None
 
 
 def _latest(registry: Registry, subject: str | None) -> SubjectVersion:

@@ -27,6 +27,7 @@ from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.registry.rules import SchemaRule, rules_of
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
+References = Mapping[str, tuple[str, int]]  # of a schema: the name in it, and the subject and version behind that
 _UNKNOWN_AGAIN = 30.0  # seconds
 _MOST_SESSIONS = 16
 _MOST_UNKNOWN = 100  # ids in `_UNKNOWN_AGAIN`: each is one request, so about half a second of a batch, of a task
@@ -196,9 +197,16 @@ class Session:
 
         return self._ask(f"subject {subject!r}", ask)
 
-    def registered(self, subject: str, text: SchemaText, *, register: bool) -> SubjectVersion:
+    def given(self, text: str, kind: SchemaType, references: References, subject: str | None) -> SchemaText:
+        """A schema that the registry need not have, of the context of `subject`, with what it refers to. Raises like
+        `latest`.
+        """
+        schema = _schema(text, kind, references)
+        return self._ask("what the schema refers to", lambda: self._text(schema, subject, kind == "PROTOBUF"))
+
+    def registered(self, subject: str, text: SchemaText, references: References, *, register: bool) -> SubjectVersion:
         """A schema as it is under `subject`, where it is registered if `register`. Raises like `latest`."""
-        schema = Schema(text.text, text.kind)
+        schema = _schema(text.text, text.kind, references)
 
         def ask() -> int:
             if register:
@@ -285,6 +293,11 @@ def _context(subject: str | None) -> str:
     """The context that a subject names, with its colons; "" for the registry's default one."""
     context = _CONTEXT.match(subject or "")
     return context[0] if context else ""
+
+
+def _schema(text: str, kind: SchemaType, references: References) -> Schema:
+    made = [SchemaReference(name, subject, version) for name, (subject, version) in references.items()]
+    return Schema(text, kind, made)
 
 
 def _form(serialized: bool) -> str | None:

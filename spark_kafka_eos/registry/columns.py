@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.errors import errors_of_source
 from spark_kafka_eos.registry.arrow import ParseMode, Strategy, confluent_decoder, confluent_encoder
-from spark_kafka_eos.registry.client import SchemaType
+from spark_kafka_eos.registry.client import References, SchemaType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -25,6 +25,7 @@ def from_confluent(
     key: bool = False,
     schema: str | None = None,
     schema_type: SchemaType = "AVRO",
+    references: References | None = None,
     message: str = "",
     headers: Column | str | None = None,
     mode: ParseMode = "fail",
@@ -35,10 +36,11 @@ def from_confluent(
     `registry` is a URL, or a mapping with the options of confluent-kafka's SchemaRegistryClient under its own names. It
     is asked now for the reader's schema, so that the column's type is known, and by the executors for writers' schemas.
 
-    The reader's schema is `schema`, a text of type `schema_type` ("AVRO", "PROTOBUF", "JSON"), or the latest one of
-    `subject`. `topic` stands for the subject `<topic>-value`, or `<topic>-key` if `key`. `message` is the full name of
-    a Protobuf message, if it is not the file's first one. `headers` is the column of headers: with it, schema ids in
-    headers are found, too. Ids are those of the subject's context.
+    The reader's schema is `schema`, a text of type `schema_type` ("AVRO", "PROTOBUF", "JSON"), with `references` from
+    names in it to pairs of subject and version, or the latest one of `subject`. `topic` stands for the subject
+    `<topic>-value`, or `<topic>-key` if `key`. `message` is the full name of a Protobuf message, if it is not the
+    file's first one. `headers` is the column of headers: with it, schema ids in headers are found, too. Ids are those
+    of the subject's context.
 
     Rules of a schema (data contracts) are not run: a schema that has some for readers is refused, and records whose own
     schema has some are not decoded. With `ignore_rules`, values are read as they are: what was encrypted stays so.
@@ -57,6 +59,7 @@ def from_confluent(
         key=key,
         schema=schema,
         schema_type=schema_type,
+        references=references,
         message=message,
         mode=mode,
         ignore_rules=ignore_rules,
@@ -78,6 +81,7 @@ def to_confluent(
     key: bool = False,
     schema: str | None = None,
     schema_type: SchemaType = "AVRO",
+    references: References | None = None,
     message: str = "",
     strategy: Strategy = "topic",
     register: bool = False,
@@ -85,8 +89,9 @@ def to_confluent(
 ) -> Column:
     """Encode values as a serializer of a schema registry does (Confluent's wire format, magic byte 0); null stays null.
 
-    The schema is the latest one of the subject, or `schema`, which must be registered under it; with `register`, it is
-    registered now. The registry is asked now, and not by the executors.
+    The schema is the latest one of the subject, or `schema`, with `references` from names in it to pairs of subject and
+    version. It must be registered under the subject; with `register`, it is registered now. The registry is asked now,
+    and not by the executors.
 
     The subject is `subject`, or follows from `topic` and, with the strategies "record" and "topic-record", from the
     name of the record in `schema`: `<topic>-value`, `<record>`, `<topic>-<record>`.
@@ -107,6 +112,7 @@ def to_confluent(
         key=key,
         schema=schema,
         schema_type=schema_type,
+        references=references,
         message=message,
         strategy=strategy,
         register=register,

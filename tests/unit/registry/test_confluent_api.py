@@ -206,6 +206,42 @@ def test_the_latest_version_is_asked_for_by_each_call(api: ConfluentApi) -> None
     assert confluent_encoder(api.url, topic="orders")(pa.array([1])).to_pylist() == [framed(2, b"\x02")]
 
 
+REFERRING: dict[str, tuple[str, str, pa.Array, bytes]] = {
+    "AVRO": (
+        '{"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]}', record(price="Money"),
+        pa.array([{"price": {"cents": 5}}]), b"\x0a",
+    ),
+    "JSON": (
+        '{"type": "object", "properties": {"cents": {"type": "integer"}}}',
+        '{"type": "object", "properties": {"price": {"$ref": "Money"}}}',
+        pa.array([{"price": {"cents": 5}}]), b'{"price": {"cents": 5}}',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("context", ["", ":.prod:"])
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_a_schema_that_is_given_has_the_references_that_are_given(api: ConfluentApi, kind: Any, context: str) -> None:
+    money, text, rows, body = REFERRING[kind]
+    api.put(f"{context}money", money.replace("cents", "euros"), kind)
+    api.put(f"{context}money", money, kind)
+    given: dict[str, Any] = {"subject": f"{context}orders-value", "schema": text, "schema_type": kind}
+    given["references"] = {"Money": ("money", 2)}
+    with pytest.raises(ConfigurationError, match="does not have this schema"):
+        confluent_encoder(api.url, **given)
+    encoder = confluent_encoder(api.url, **given, register=True)
+    (value,) = encoder(rows.cast(encoder.type)).to_pylist()
+    assert value == framed(3, body)
+    assert api.versions[-1].references == [{"name": "Money", "subject": "money", "version": 2}]
+    assert confluent_encoder(api.url, **given).schema_id == 3
+    assert confluent_decoder(api.url, **given)(array(value)).to_pylist() == rows.to_pylist()
+    with pytest.raises(ConfigurationError, match="does not have this schema"):
+        confluent_encoder(api.url, **given | {"references": {"Money": ("money", 1)}})
+    for lost in (("money", 3), ("lost", 1)):
+        with pytest.raises(ConfigurationError, match="lacks one of these versions"):
+            confluent_decoder(api.url, **given | {"references": {"Money": lost}})
+
+
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
 def test_a_schema_whose_keys_are_in_another_order_is_the_one_that_the_registry_has(
     api: ConfluentApi, kind: Any
@@ -282,6 +318,11 @@ def test_a_descriptor_that_says_the_same_in_other_words_is_the_one_that_the_regi
     own.message_type[0].field[0].type_name = "addr.Addr"
     encoder = confluent_encoder(in_text.url, topic="orders", schema=serialized(own), schema_type="PROTOBUF")
     assert encoder(pa.array([{"to": {"city": "Rome"}}], encoder.type)).to_pylist() == [framed(2, FRAME + BODY)]
+    given: Any = {"schema": serialized(own), "schema_type": "PROTOBUF", "references": {"addr.proto": ("addr.proto", 1)}}
+    assert confluent_decoder(in_text.url, **given)(array(framed(2, FRAME + BODY))).to_pylist() == [
+        {"to": {"city": "Rome"}}
+    ]
+    assert confluent_encoder(in_text.url, topic="new", register=True, **given).schema_id == 3
     own.message_type[0].field[0].number = 2
     with pytest.raises(ConfigurationError, match="does not have this schema"):
         confluent_encoder(in_text.url, topic="orders", schema=serialized(own), schema_type="PROTOBUF")
