@@ -48,7 +48,10 @@ def defer(name: str) -> None:
 
 
 def defer_clients() -> None:
-    """In one of Spark's processes, have kafka-python's protocol classes load without its clients."""
-    if in_spark_process():
+    """In one of Spark's processes, have kafka-python's protocol classes load without its clients.
+
+    Without kafka-python, what needs it says so (spark.features): this is no place to fail.
+    """
+    if in_spark_process() and importlib.util.find_spec("kafka") is not None:
         for package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
             defer(package)

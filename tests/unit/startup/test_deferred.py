@@ -53,6 +53,18 @@ def test_what_the_package_does_not_define_is_still_missing():
     assert run("import spark_kafka_eos.kafka.protocol.groups, kafka; print(hasattr(kafka, 'nonsense'))") == "False"
 
 
+def test_a_python_without_the_package_still_finds_the_format_which_tells_what_is_missing():
+    """Spark imports the format before it is used; an error here would say that there is no such format."""
+    without = "import importlib.util; find = importlib.util.find_spec\n"
+    without += "def find_spec(name, package=None):\n"
+    without += "    if name == 'kafka': return None\n"
+    without += "    if name.startswith('kafka.'): raise ModuleNotFoundError(name)\n"
+    without += "    return find(name, package)\n"
+    without += "importlib.util.find_spec = find_spec\n"
+    code = f"{without}import pyspark.worker_util, pyspark_kafka_eos; print(pyspark_kafka_eos.DefaultSource.name())"
+    assert run_as_user(code) == "kafka-eos"
+
+
 def test_a_sinks_commit_loads_neither_numpy_nor_pyarrow():
     """A query's first batch waits for it."""
     imports = "import sys, pyspark.sql.worker.python_streaming_sink_runner, spark_kafka_eos.spark.sink"
