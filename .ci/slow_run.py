@@ -36,6 +36,10 @@ TOPICS = (
     "tests/broker/test_fuzzed_topics.py"
     "::test_thousands_of_topics_with_random_contents_are_read_as_librdkafka_reads_them"
 )
+DIFFERENTIAL_AVRO = (
+    "tests/unit/registry/test_avro_against_java.py"
+    "::test_a_changed_schema_is_read_as_avros_java_reads_it_or_the_page_says_why_not"
+)
 SOAKED = ("own-0", "own-1", "own-2", "driver-0", "executors-0", "arrow-0")  # ways to write
 # What pytest gets for each part, besides `-m slow`.
 PARTS = {
@@ -130,6 +134,7 @@ PARTS = {
         "tests/unit/registry/test_json_test_suite.py",
         "tests/unit/registry/test_protobuf_samples.py",
     ],
+    **{f"differential-avro-{part}": [f"{DIFFERENTIAL_AVRO}[{part}]"] for part in range(4)},
     "clusters": [
         "tests/spark/test_databricks.py",
         "tests/spark/test_doctor.py",

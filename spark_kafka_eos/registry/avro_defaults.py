@@ -71,8 +71,6 @@ def _own(field: Field) -> Any:
 
 
 def _from_bytes(raw: bytes, kind: Primitive | Fixed) -> Any:
-    if isinstance(kind, Fixed) and len(raw) != kind.size:
-        raise ValueError
     match kind.logical:
         case "decimal":
             return Decimal(f"{int.from_bytes(raw, 'big', signed=True)}e-{kind.scale}")
@@ -94,8 +92,10 @@ def _fits(value: Any, kind: Avro) -> bool:
             return any(_fits(value, branch) for branch in kind.branches)
         case Primitive():
             return isinstance(value, _JSON[kind.name]) and (isinstance(value, bool) == (kind.name == "boolean"))
-        case Enum() | Fixed():
-            return isinstance(value, str)
+        case Enum():
+            return value in kind.symbols
+        case Fixed():
+            return isinstance(value, str) and len(value) == kind.size
         case Array():
             return isinstance(value, list)
     return isinstance(value, dict)

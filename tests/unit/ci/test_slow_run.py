@@ -109,6 +109,7 @@ IN_SEVERAL = {
     "tests/simulation/test_seeds.py",
     "tests/spark/test_soak.py",
     "tests/spec/test_real_faults.py",
+    "tests/unit/registry/test_avro_against_java.py",
 }
 
 
@@ -117,6 +118,9 @@ def test_the_parts_of_a_file_are_all_of_it():
     seeds = (ROOT / "tests" / "simulation" / "test_seeds.py").read_text()
     assert f"_PARTS = 3_000, 1_000_000, {len(histories)}\n" in seeds
     assert histories == [[f"{slow_run.HISTORIES}[{number}]"] for number in range(len(histories))]
+    differential = [paths for part, paths in slow_run.PARTS.items() if part.startswith("differential-avro-")]
+    assert f"\nPARTS = {len(differential)} " in (ROOT / "tests/unit/registry/test_avro_against_java.py").read_text()
+    assert differential == [[f"{slow_run.DIFFERENTIAL_AVRO}[{number}]"] for number in range(len(differential))]
     brokers = ("verified", "not-verified")
     assert f'"verification", [True, False], ids=["{brokers[0]}", "{brokers[1]}"]' in seeds
     assert [slow_run.PARTS[f"late-drivers-{each}"] for each in brokers] == [

@@ -1,0 +1,434 @@
+"""What Avro's own implementation in Java reads is what is read here: random schemas, random changes of them.
+
+Where the answers differ, docs/schemas.md says so, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import queue
+import re
+import struct
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from decimal import Context, Decimal
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pytest
+
+from lab.jars import java_avro
+from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.registry import avro_reading
+from spark_kafka_eos.registry.avro_reading import Incompatible, reader
+from spark_kafka_eos.registry.avro_schema import parse
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
+from spark_kafka_eos.registry.rows import rows_of
+from spark_kafka_eos.testing.jars import files
+from spark_kafka_eos.testing.java import java
+from tests.unit.registry.avro_evolutions import Evolution, Tree, evolution, kind_of, smaller, text
+
+SOURCE = Path(__file__).with_name("AvroReader.java")
+PAGE = Path(__file__).parents[3] / "docs" / "schemas.md"
+_BATCH = 200  # evolutions
+
+_EXACT = Context(prec=1_000)
+
+# How an answer differs from Java's, as the page has it; SAME is not at all.
+SAME = "the same"
+LOGICAL = "another scale, unit or kind of logical type"
+RANGE = "a number that Spark's type cannot hold"
+NAMES = "a record of another name"
+ALIASES = "an alias, where the namespace changed, too"
+NAMESAKES = "a type of a union in another namespace"
+NOT_UTF8 = "bytes that are not UTF-8, read as a string"
+NO_ITEM_BYTES = "an array of values that take no bytes"
+UNUSED = "a type that does not fit, in an array or map without values"
+NO_BYTES = "a decimal of no bytes"
+NULL_DEFAULT = "a default of null, where an array or a map is before null"
+DIFFERENCES = (LOGICAL, RANGE, NAMES, ALIASES, NAMESAKES, NOT_UTF8, NO_ITEM_BYTES, UNUSED, NO_BYTES, NULL_DEFAULT)
+
+
+class Java:
+    """A JVM that answers lines of questions in their order."""
+
+    def __init__(self) -> None:
+        command: list[str | Path] = [
+            java(),
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx512m",
+            "-cp",
+            ":".join(map(str, files(java_avro()))),
+            SOURCE,
+        ]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._questions: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._ask, self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._questions.put("")  # the end of its input is the end of the process
+        for thread in self._threads:
+            thread.join(60)
+        assert self._process.wait(60) == 0
+
+    def ask(self, case: Evolution) -> None:
+        question = {"writer": case.writer, "reader": case.reader, "bodies": [body.hex() for body in case.bodies()]}
+        self._questions.put(json.dumps(question) + "\n")
+
+    def answer(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._answers.get(timeout=60))
+        return answer
+
+    def _ask(self) -> None:
+        assert self._process.stdin is not None
+        with self._process.stdin as questions:
+            while question := self._questions.get():
+                questions.write(question)
+                if self._questions.empty():
+                    questions.flush()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as answers:
+            for line in answers:
+                self._answers.put(line)
+
+
+@pytest.fixture(scope="module")
+def avros_own():
+    with Java() as running:
+        yield running
+
+
+Outcome = Any  # a Cause, a pa.Scalar, or an Exception that must not be raised
+
+
+def here(case: Evolution) -> list[Outcome]:
+    """A value of each record, or the cause of its fault, or what must not be raised."""
+    bodies = pa.array(case.bodies(), pa.binary())
+    try:
+        read = reader(parse(text(case.writer)), parse(text(case.reader)))
+        rows = rows_of(bodies)
+        column = read(rows)
+        rows.finish()
+        column.validate(full=True)
+    except (Incompatible, UnsupportedSchema):
+        return [Cause.INCOMPATIBLE] * len(bodies)
+    except Exception as error:  # noqa: BLE001 - it is what the test is about
+        return [error] * len(bodies)
+    return [rows.faults.of(number) or column[number] for number in range(len(bodies))]
+
+
+# What is the same.
+
+_UNITS = {
+    "date": 86_400 * 10**9,
+    "time-millis": 10**6,
+    "time-micros": 10**3,
+    "timestamp-nanos": 1,
+    "local-timestamp-nanos": 1,
+}
+
+
+def leaves(tree: Tree, value: Any) -> Iterator[tuple[Tree, Any]]:
+    """Each leaf of Java's value, with the query's type."""
+    match kind_of(tree):
+        case "union":
+            yield from leaves(tree[value["branch"]], value["is"])
+        case "array":
+            for item in value:
+                yield from leaves(tree["items"], item)
+        case "map":
+            for item in value.values():
+                yield from leaves(tree["values"], item)
+        case "record":
+            for field, item in zip(tree["fields"], value, strict=True):
+                yield from leaves(field["type"], item)
+        case _:
+            yield tree, value
+
+
+def fits(tree: Tree, value: Any) -> bool:
+    """Whether Spark's type holds the number of a leaf."""
+    match value:
+        case {"decimal": number} if "precision" in tree:
+            unscaled = int(Decimal(number).scaleb(tree.get("scale", 0), _EXACT))
+            return bool(abs(unscaled) < 10 ** min(tree["precision"], 38))
+        case {"time": number} if "logicalType" in tree:
+            unit = _UNITS.get(tree["logicalType"], 1_000)
+            return -(2**63) <= int(number) // unit < 2**63
+    return True
+
+
+def equal(tree: Tree, ours: pa.Scalar, theirs: Any) -> bool:
+    """Whether a scalar of Arrow is Java's value."""
+    match kind_of(tree):
+        case "union":
+            return equal_branch(tree, ours, theirs)
+        case "null":
+            return theirs is None and not ours.is_valid
+        case _ if not ours.is_valid:
+            return False
+        case "array":
+            return len(theirs) == len(ours) and all(map(equal, [tree["items"]] * len(theirs), ours.values, theirs))
+        case "map":
+            ours = {entry["key"].as_py(): entry["value"] for entry in ours.values}
+            return ours.keys() == theirs.keys() and all(equal(tree["values"], ours[key], theirs[key]) for key in theirs)
+        case "record":
+            names = [field["name"] for field in tree["fields"]]
+            if ours.type.names != names or len(theirs) != len(names):
+                return False
+            return all(map(equal, [field["type"] for field in tree["fields"]], map(ours.__getitem__, names), theirs))
+    return equal_leaf(tree, ours, theirs)
+
+
+def equal_branch(tree: Tree, ours: pa.Scalar, theirs: Any) -> bool:
+    branch = tree[theirs["branch"]]
+    if kind_of(branch) == "null":
+        return not ours.is_valid
+    present = [number for number, each in enumerate(tree) if kind_of(each) != "null"]
+    if not pa.types.is_struct(ours.type) or not ours.type.names[0].startswith("member"):
+        return equal(branch, ours, theirs["is"])
+    member = f"member{present.index(theirs['branch'])}"
+    others = [name for name in ours.type.names if name != member]
+    return (
+        ours.is_valid and equal(branch, ours[member], theirs["is"]) and not any(ours[name].is_valid for name in others)
+    )
+
+
+def equal_leaf(tree: Tree, ours: pa.Scalar, theirs: Any) -> bool:
+    match theirs:
+        case {"time": number}:
+            unit = 1_000 if pa.types.is_timestamp(ours.type) else _UNITS[tree["logicalType"]]
+            ours = ours.as_py() if pa.types.is_integer(ours.type) else ours.value
+            return bool(ours * unit == int(number))
+        case {"decimal": number}:
+            return bool(pa.types.is_decimal(ours.type) and ours.as_py() == Decimal(number))
+        case {"double": bits}:
+            number = ours.as_py()
+            packed = struct.pack(">d", math.nan if math.isnan(number) else number)
+            return bool(pa.types.is_floating(ours.type) and packed.hex() == bits.zfill(16))
+        case {"bytes": content}:
+            return bool(ours.as_py() == bytes.fromhex(content))
+    return type(ours.as_py()) is type(theirs) and ours.as_py() == theirs
+
+
+# What differs.
+
+
+def contradicts(written: str, wanted: str) -> bool:
+    """Whether the page has no value for this pair of types, given as Java names them."""
+    (base, *logical), (other, *query) = written.split(), wanted.split()
+    if {base, other} == {"string", "bytes"}:
+        return "decimal" in {*logical, *query} or "big-decimal" in {*logical, *query}
+    if not logical or not query:
+        return False
+    if logical[0] == query[0] == "decimal":
+        return int(query[2]) < int(logical[2])
+    return (logical[0], query[0]) not in _CONVERTED
+
+
+_STAMPS = [
+    (f"{local}timestamp-{unit}", local, unit) for local in ("", "local-") for unit in ("millis", "micros", "nanos")
+]
+_CONVERTED = {
+    *((name, name) for name in ("uuid", "duration", "date", "time-millis", "time-micros", "big-decimal")),
+    ("time-millis", "time-micros"),
+    *((written, wanted) for written, local, unit in _STAMPS for wanted, zone, other in _STAMPS
+      if local == zone and (unit != "nanos" or other == "nanos")),
+    *(("date", name) for name, local, _ in _STAMPS if local),
+}  # fmt: skip
+
+
+def difference(case: Evolution, number: int, ours: Outcome, answer: dict[str, Any]) -> str | None:
+    """The name of the difference of one record, None for one that the page does not have."""
+    theirs = answer["values"][number] if answer["values"] else answer
+    if isinstance(ours, Exception):
+        return None
+    if "broken" in theirs:
+        return NO_BYTES if "Zero length BigInteger" in theirs["broken"] else None
+    if "error" in theirs:
+        return SAME if isinstance(ours, Cause) else _refused_by_java(case, theirs["error"])
+    if isinstance(ours, Cause):
+        return _refused_here(case, ours, theirs["is"], answer)
+    if equal(case.reader, ours, theirs["is"]):
+        return SAME
+    if any(_null_behind_a_container(field) for tree in types(case.reader) for field in fields(tree)):
+        return NULL_DEFAULT
+    return ALIASES if _moved_with_aliases(case) else None
+
+
+def _null_behind_a_container(field: dict[str, Any]) -> bool:
+    """Whether a default is null and the field's union has an array or a map before null."""
+    kinds = list(map(kind_of, field["type"])) if kind_of(field["type"]) == "union" else []
+    before = kinds[: kinds.index("null")] if "null" in kinds else []
+    return field.get("default", "") is None and bool({"array", "map"} & set(before))
+
+
+def _refused_by_java(case: Evolution, error: str) -> str | None:
+    if re.search(r"Found \S+, expecting union", error):
+        return NAMESAKES
+    return ALIASES if "Found" in error and _moved_with_aliases(case) else None
+
+
+def _refused_here(case: Evolution, cause: Cause, value: Any, answer: dict[str, Any]) -> str | None:
+    all_leaves = list(leaves(case.reader, value))
+    in_range = all(fits(*leaf) for leaf in all_leaves)
+    if cause is Cause.OUT_OF_RANGE:
+        return None if in_range else RANGE
+    if cause is Cause.UNDECODABLE:
+        return NOT_UTF8 if any(isinstance(leaf, str) and "\ufffd" in leaf for _, leaf in all_leaves) else None
+    no_bytes = any(kind_of(tree) == "array" and _is_empty(tree["items"]) for tree in types(case.writer))
+    reasons = {
+        LOGICAL: any(contradicts(*pair) for pair in answer["changed"]),
+        NAMES: answer["renamed"],
+        UNUSED: answer["refused"],
+        NO_ITEM_BYTES: no_bytes,
+        ALIASES: _moved_with_aliases(case),
+        RANGE: not in_range,  # of a default
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _moved_with_aliases(case: Evolution) -> bool:
+    """Whether the query has a type with aliases, or a record with some of fields, that the writer has under none of
+    these full names. An alias cannot name a type without a namespace where the new one is in one.
+    """
+    named = {"record", "enum", "fixed"}
+    names = {_full_name(tree) for tree in types(case.writer) if kind_of(tree) in named}
+    return any(
+        not names & {_full_name(tree), *tree.get("aliases", ())} or "" in map(_space, tree.get("aliases", ()))
+        for tree in types(case.reader)
+        if kind_of(tree) in named and any("aliases" in part for part in (tree, *tree.get("fields", ())))
+    )
+
+
+def _full_name(tree: Tree) -> str:
+    return f"{tree['namespace']}.{tree['name']}".lstrip(".")
+
+
+def _space(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def types(tree: Tree) -> Iterator[Tree]:
+    """The type and all in it."""
+    yield tree
+    match kind_of(tree):
+        case "union":
+            inner = tree
+        case "record":
+            inner = [field["type"] for field in fields(tree)]
+        case _:
+            inner = [tree[key] for key in ("items", "values") if key in tree and not isinstance(tree, str)]
+    for part in inner:
+        yield from types(part)
+
+
+def fields(tree: Tree) -> list[dict[str, Any]]:
+    return tree["fields"] if kind_of(tree) == "record" else []
+
+
+def _is_empty(tree: Tree) -> bool:
+    """Whether each value takes no bytes."""
+    return kind_of(tree) == "null" or (
+        kind_of(tree) == "record" and all(_is_empty(each["type"]) for each in tree["fields"])
+    )
+
+
+def compare(avros_own: Java, cases: Sequence[Evolution]) -> Iterator[tuple[Evolution, str | None]]:
+    """Each record's difference."""
+    for case in cases:
+        avros_own.ask(case)
+    for case in cases:
+        outcomes = here(case)
+        answer = avros_own.answer()
+        for number, ours in enumerate(outcomes):
+            yield case, difference(case, number, ours, answer)
+
+
+def differs(avros_own: Java, case: Evolution) -> bool:
+    return any(name is None for _, name in compare(avros_own, [case]))
+
+
+def smallest(avros_own: Java, case: Evolution) -> Evolution:
+    """The smallest that can be made of a case with a difference that the page does not have."""
+    while True:
+        case_again = next((part for part in smaller(case) if differs(avros_own, part)), None)
+        if case_again is None:
+            return case
+        case = case_again
+
+
+def differences(avros_own: Java, seeds: range) -> Counter[str]:
+    """How many records there were of each difference. Fails with a small case of one that the page does not have."""
+    names: Counter[str] = Counter()
+    for start in range(seeds.start, seeds.stop, _BATCH):
+        cases = {seed: evolution(seed) for seed in range(start, min(start + _BATCH, seeds.stop))}
+        for case, name in list(compare(avros_own, list(cases.values()))):  # all, as the smallest one is asked for next
+            if name is None:
+                seed = next(seed for seed, other in cases.items() if other is case)
+                pytest.fail(f"seed {seed}: {told(avros_own, smallest(avros_own, case))}")
+            names[name] += 1
+    return names
+
+
+def told(avros_own: Java, case: Evolution) -> str:
+    avros_own.ask(case)
+    bodies = [body.hex() for body in case.bodies()]
+    return f"""
+writer  {text(case.writer)}
+reader  {text(case.reader)}
+bodies  {bodies}
+here    {[str(outcome) for outcome in here(case)]}
+Java    {avros_own.answer()}"""
+
+
+PARTS = 4  # each about 20 minutes
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(10_000),
+        *(
+            pytest.param(
+                range(10_000 + 250_000 * part, 260_000 + 250_000 * part),
+                marks=[pytest.mark.slow, pytest.mark.timeout(3_600)],
+                id=str(part),
+            )
+            for part in range(PARTS)
+        ),
+    ],
+    ids=str,
+)
+def test_a_changed_schema_is_read_as_avros_java_reads_it_or_the_page_says_why_not(avros_own, seeds, cell):
+    names = differences(avros_own, seeds)
+    for name, count in names.items():
+        cell("Avro, compared with Java's", f"{len(seeds):,} pairs of schemas", name, f"{count:,}")
+    assert names[SAME] > 2 * len(seeds)
+    assert names.keys() == {SAME, *DIFFERENCES}
+
+
+def test_each_difference_is_in_the_pages_table_with_its_reason():
+    _, _, section = PAGE.read_text().partition("## Compared with Avro's Java")
+    rows = [line.split(" | ") for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    assert {row[0].removeprefix("| ") for row in rows[1:]} == set(DIFFERENCES)
+    assert all(len(row) == 4 and all(row) for row in rows)
+
+
+def test_a_wrong_number_is_noticed_and_told_with_one_field(avros_own, monkeypatch):
+    monkeypatch.setattr(avro_reading, "factor", lambda *_: 1)  # as if each unit were that of the column
+    with pytest.raises(pytest.fail.Exception, match=r"seed \d+") as failed:
+        differences(avros_own, range(1_000))
+    assert str(failed.value).count('"name": "f') == 2  # a field of writer and reader
