@@ -25,6 +25,8 @@ _PLACES = {
     "reading.stops": "reading.batch_boundaries",
     "spark.planned_here": "spark.plan_registry",
     "spark.prompt_input": "startup.quickack",
+    "transaction.ownership": "transaction.hold",
+    "transaction.states": "transaction.attempt",
 }
 
 

@@ -5,7 +5,7 @@
 (* transaction, whatever dies, pauses, comes back, is lost or comes late.  *)
 (*                                                                         *)
 (* A run is one start of the query in a driver, until its end.  Its steps  *)
-(* are those of spark_kafka_eos/transaction/shared.py: one for each        *)
+(* are those of transaction.shared and transaction.owner: one for each     *)
 (* request to a broker, at the moment when the broker executes it.  A run  *)
 (* that dies, or pauses, is one that takes no more steps, or takes the     *)
 (* next one much later: both need no action of their own, because every    *)
@@ -146,7 +146,7 @@ GivenUp(m) ==
     /\ TV = 2 \/ m.open \/ ~Has("KnownOpen")
 AfterAbort(epoch) == IF Has("NamesEpoch") THEN epoch + 1 ELSE None
 
-(* transaction/ownership.py *)
+(* transaction/hold.py *)
 LeftByRun(epoch, seen) ==
     \/ seen[1] = "CompleteCommit" /\ seen[2] \in {epoch, epoch + 1}
     \/ seen[1] = "Ongoing" /\ seen[2] = epoch  \* TV1: a late AddPartitionsToTxn of the batch

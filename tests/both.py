@@ -108,8 +108,8 @@ def rows_of(number: int) -> list[bytes]:
 def writing(transaction: TwoPhaseTransaction, values: list[bytes]) -> Callable[..., Appended]:
     def write(identity: ProducerIdentity) -> Appended:
         block = encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), 0)
-        topics = appended_to(transaction._cluster, OUTPUT, records=len(values))
-        append(transaction._cluster, identity, [(OUTPUT, len(values), block)])
+        topics = appended_to(transaction.cluster, OUTPUT, records=len(values))
+        append(transaction.cluster, identity, [(OUTPUT, len(values), block)])
         return Appended(partitions=1, records=len(values), bytes=len(block), topics=topics)
 
     return write

@@ -86,7 +86,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "A new session begins after the transaction of the last one": Mutant(
         "transaction.shared",
         "return self._take(batch)",
-        "self._initialise()\n        return self._verdict_without_ledger()",
+        "self.owner.initialise()\n        return self._verdict_without_ledger()",
     ),
     "Consume, transform, produce counts only if": Mutant(
         "ledger.verdicts",
@@ -94,7 +94,7 @@ MUTANTS: Mapping[str, Mutant] = {
         'return Write(reason=f"batch {batch.batch_id} with exactly',
     ),
     "Nothing transactional before the initialisation": Mutant(
-        "transaction.states",
+        "transaction.attempt",
         "(State.READY, Event.APPEND): State.APPENDING,",
         "(State.READY, Event.APPEND): State.APPENDING,\n    (State.UNINITIALISED, Event.APPEND): State.APPENDING,",
     ),
@@ -103,8 +103,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "A transaction that timed out cannot be committed": Mutant(
         "transaction.shared",
-        "self._resolve_doubt(batch, entry, self._after_timeout(error))",
-        "self._committed(entry, self.identity)",
+        "why = self.owner.after_timeout(error) if is_over else error",
+        "if is_over:\n                return self.owner.committed(entry, self.identity)\n            why = error",
     ),
     "An id that was idle for long continues": Mutant(
         _CODES, "INVALID_PRODUCER_ID_MAPPING: Reaction.ABORT,", "INVALID_PRODUCER_ID_MAPPING: Reaction.FATAL,"

@@ -75,8 +75,8 @@ ROOMS = {
         3,
     ),
     "fence": Room(
-        ("transaction/calls.py", "transaction/commit.py", "transaction/fence.py", "transaction/ownership.py",
-         "transaction/shared.py"),
+        ("transaction/calls.py", "transaction/commit.py", "transaction/fence.py", "transaction/hold.py",
+         "transaction/owner.py", "transaction/shared.py"),
         ("tests/unit/transaction",),
         ("tests/unit/ledger",),
         8,

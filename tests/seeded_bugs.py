@@ -15,17 +15,19 @@ from lab.real_runs import driver
 from lab.real_runs.driver import Job
 from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
-from spark_kafka_eos.kafka.producer import ProducerEpoch
+from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.transaction.attempt import TRANSITIONS, Event, State
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import HangingTransactions
+from spark_kafka_eos.transaction.hold import Hold, HoldEvent, HoldState
+from spark_kafka_eos.transaction.owner import Owner, OwnerLook
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.transaction.states import TRANSITIONS, Event, State
 
 
 @contextlib.contextmanager
@@ -39,12 +41,13 @@ def _no_barrier() -> Iterator[None]:
 def _abort_after_unknown_commit() -> Iterator[None]:
     """A commit that was not answered is taken for one that did not happen: abort, and write the batch again."""
 
-    def settle(self: Any, error: KafkaEosError) -> None:
-        self._coordinator._commit_unanswered = None
+    def settle(self: SharedTransaction, error: KafkaEosError) -> None:
+        owner = self.owner
+        owner.coordinator._commit_unanswered = None
         with contextlib.suppress(KafkaEosError):
-            self._identity = self._coordinator.end(self.identity, commit=False)
-        self._identity = None
-        self._initialise()
+            owner.hold.apply(HoldEvent.ABORTED, owner.coordinator.end(self.identity, commit=False))
+        owner.hold.apply(HoldEvent.LOOKED)
+        owner.initialise()
         raise TransactionAborted(f"taken for aborted: {error.what}")
 
     def verdict(self: Any, batch: MicroBatch) -> verdicts.Verdict:
@@ -52,7 +55,7 @@ def _abort_after_unknown_commit() -> Iterator[None]:
 
     known = SharedTransaction._verdict
 
-    def settle_and_note(self: Any, batch: MicroBatch, _entry: object, error: KafkaEosError) -> None:
+    def settle_and_note(self: Any, batch: MicroBatch, _entry: object, error: KafkaEosError, *, is_over: bool) -> None:
         self._retaken = batch
         settle(self, error)
 
@@ -67,15 +70,18 @@ def _abort_after_unknown_commit() -> Iterator[None]:
 @contextlib.contextmanager
 def _ledger_before_init() -> Iterator[None]:
     """The ledger is read first and the identity taken afterwards; nor is it asked again before the commit."""
-    initialise = SharedTransaction._initialise
 
-    def read_first(self: Any, read_under: Any = None, *, looked: Any = None) -> bool:
-        self._ledger.read()
-        with mock.patch.object(self._ledger, "read"):
-            return initialise(self, read_under, looked=looked)
+    def reading_first(initialise: Callable[..., Any]) -> Callable[..., Any]:
+        def read_first(self: Owner, *args: Any) -> Any:
+            self.ledger.read()
+            with mock.patch.object(self.ledger, "read"):
+                return initialise(self, *args)
+
+        return read_first
 
     with (
-        mock.patch.object(SharedTransaction, "_initialise", read_first),
+        mock.patch.object(Owner, "initialise", reading_first(Owner.initialise)),
+        mock.patch.object(Owner, "take", reading_first(Owner.take)),
         mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
     ):
         yield
@@ -98,20 +104,20 @@ def _skip_by_batch_id() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_epoch_bump() -> Iterator[None]:
     """A batch that is tried again is tried under the same epoch."""
-    initialise = SharedTransaction._initialise
+    initialise = Owner.initialise
 
-    def once(self: Any, read_under: Any = None, *, looked: Any = None) -> bool:
-        if self._identity is None:
-            return initialise(self, read_under, looked=looked)
-        self._transaction._state = State.READY
-        return True
+    def once(self: Owner, read_under: ProducerEpoch | None = None) -> Any:
+        if self.hold.identity is None:
+            return initialise(self, read_under)
+        self.attempt._state = State.READY
+        return "known"
 
     def end(self: Any, identity: Any, *, commit: bool) -> Any:
         return known(self, identity, commit=commit) if commit else identity
 
     known = TransactionCoordinator.end
     with (
-        mock.patch.object(SharedTransaction, "_initialise", once),
+        mock.patch.object(Owner, "initialise", once),
         mock.patch.object(TransactionCoordinator, "end", end),
         mock.patch.dict(TRANSITIONS, {(State.READY, Event.APPEND): State.APPENDING}),
     ):
@@ -136,12 +142,12 @@ def _no_fence() -> Iterator[None]:
 def _no_look() -> Iterator[None]:
     """The id is taken before anybody asks whose it is and what is committed."""
 
-    def take(self: Any, batch: MicroBatch, *, to_take: bool = False) -> tuple[verdicts.Verdict, None, None]:
-        return verdicts.Write(reason="InitProducerId first"), None, None
+    def blind(self: Any, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
+        return OwnerLook(verdict=verdicts.Write(reason="InitProducerId first"), facts=None)
 
     with (
-        mock.patch.object(SharedTransaction, "_look", take),
-        mock.patch.object(SharedTransaction, "_require_held", return_value=None),
+        mock.patch.object(SharedTransaction, "look", blind),
+        mock.patch.object(Owner, "require_held", return_value=None),
     ):
         yield
 
@@ -149,28 +155,36 @@ def _no_look() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_owner_check() -> Iterator[None]:
     """Whoever holds no epoch goes by the ledger alone."""
-    with mock.patch.object(SharedTransaction, "_require_untaken", return_value=None):
+    with mock.patch.object(Owner, "require_untaken", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def _no_look_again() -> Iterator[None]:
     """An InitProducerId without an answer is sent again, whoever may have taken the id since."""
-    with mock.patch.object(SharedTransaction, "_require_only_ours", return_value=None):
+    with mock.patch.object(Owner, "_require_only_ours", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def _epoch_is_not_named() -> Iterator[None]:
     """After its transaction was aborted by the coordinator, a driver takes the id as one that starts."""
-    ours = SharedTransaction._require_only_ours
+    ours = Owner._require_only_ours
 
     def required(self: Any, before: ProducerEpoch | None, *, may_doubt: bool) -> None:
         ours(self, before, may_doubt=True)
 
+    apply = Hold.apply
+
+    def applied(self: Any, event: HoldEvent, identity: ProducerIdentity | None = None) -> HoldState:
+        if event is not HoldEvent.TIMED_OUT:
+            return apply(self, event, identity)
+        self._state = HoldState.RELEASED
+        return HoldState.RELEASED
+
     with (
-        mock.patch.object(SharedTransaction, "_hold_next", SharedTransaction._let_go),
-        mock.patch.object(SharedTransaction, "_require_only_ours", required),
+        mock.patch.object(Hold, "apply", applied),
+        mock.patch.object(Owner, "_require_only_ours", required),
     ):
         yield
 
@@ -192,25 +206,25 @@ def _earlier_runs_unknown() -> Iterator[None]:
 @contextlib.contextmanager
 def _held_is_not_asked() -> Iterator[None]:
     """A held identity gets its next epoch without a question whose the id is; TV1 does so for each batch."""
-    with mock.patch.object(SharedTransaction, "_require_held", return_value=None):
+    with mock.patch.object(Owner, "require_held", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def _look_always_counts() -> Iterator[None]:
     """The ledger is not read again after InitProducerId, whatever the epoch shows."""
-    initialise = SharedTransaction._initialise
+    initialise = Owner._initialise
 
-    def counts(self: Any, read_under: Any = None, *, looked: Any = None) -> bool:
-        self._ledger.topic.ensure()
-        if read_under is None and self._identity is not None:
-            return initialise(self)
-        with mock.patch.object(self._ledger, "read"):
-            initialise(self, read_under, looked=looked)
-        return True
+    def counts(self: Owner, named: Any, before: Any, read_under: Any) -> Any:
+        self.ledger.topic.ensure()
+        if read_under is None and self.hold.identity is not None:
+            return initialise(self, named, before, None)
+        with mock.patch.object(self.ledger, "read"):
+            initialise(self, named, before, read_under)
+        return "known"
 
     with (
-        mock.patch.object(SharedTransaction, "_initialise", counts),
+        mock.patch.object(Owner, "_initialise", counts),
         mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
     ):
         yield

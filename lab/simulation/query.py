@@ -179,11 +179,8 @@ class _NothingHangs(SharedTransaction):
     the histories of all seeds.
     """
 
-    def _end_hanging(self) -> bool:
+    def end_hanging(self) -> bool:
         return False
-
-    def _unsure_one(self) -> SharedTransaction:
-        return _NothingHangs(self._options, self._cluster, self._decide, unsure=True, clock=self._clock)
 
 
 class SimulatedDriver:

@@ -253,7 +253,8 @@ class MicroBatchWriter:
 
     def _start_anew(self) -> None:
         """After an error: what this process knows of the transactional.id's owner stays known."""
-        self._transaction = self._transaction and self._transaction.anew()
+        if self._transaction is not None:
+            self._transaction.start_over()
 
     def _own(self, participant: Participant | None = None, staging: Staging | None = None) -> tuple[Committer, Cluster]:
         """The owner of the next batches, with connections of this writer; created when they are first needed, and when

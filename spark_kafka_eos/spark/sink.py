@@ -326,7 +326,7 @@ class KafkaEosBatchWriter(_Sink, DataSourceArrowWriter):
             raise
 
     def _note_owner(self, cluster: Cluster) -> None:
-        from spark_kafka_eos.transaction.shared import owner_of  # of a batch write alone
+        from spark_kafka_eos.transaction.owner import owner_of  # of a batch write alone
 
         if self._options.transactional_id:
             self._planned_under = owner_of(cluster, self._options.transactional_id)

@@ -1,11 +1,14 @@
 """The shared transaction: one per micro-batch, appended to by many processes at once.
 
-states              states, events and legal transitions
+attempt             its states, events and legal transitions
+hold                those of this process's hold on the transactional.id, and what the coordinator's answers say of it
+owner               look whose the id is, take it, keep it, lose it
 shared              begin, let others append, commit or abort
 two_phase           the same with a table that takes part: prepare, let the table commit, commit
 commit              a micro-batch, from the ledger's verdict to the commit
 idempotent          the same for deliveryGuarantee=at-least-once, without a transaction
-fence ownership     keep stragglers out; whether somebody took the transactional.id
-hanging outcome     end what hangs, because the coordinator left out a marker; how it ended elsewhere
+fence               keep stragglers out
+recovery hanging    end what hangs, because the coordinator left out a marker
+outcome             how it ended elsewhere
 calls begun         allow one call per micro-batch; which batches were begun, and not committed
 """

@@ -29,10 +29,11 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
-from spark_kafka_eos.kafka.protocol.facts import ProducerState, open_in
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, open_in
 from spark_kafka_eos.kafka.protocol.markers import write_marker
 from spark_kafka_eos.kafka.protocol.producers import producers
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.options import SinkOptions
 
 _log = logger(__name__)
@@ -51,6 +52,13 @@ class HangingTransactions:
         self._not_shown: set[str] = set()  # topics of which brokers do not say it
         self._lacking = False  # brokers without the request
         self._left_alone: set[tuple[TopicPartition, int]] = set()  # where no batch can change the outcome
+        self.topics: set[str] = set()  # in which the id had a transaction open, as its coordinator said
+        self.producer_ids: set[int] = set()  # which the id had, as its coordinator said
+
+    def note(self, facts: TransactionFacts) -> None:
+        """The coordinator says this of the id: a transaction that is open now may hang later."""
+        self.topics |= {tp.topic for tp in facts.partitions} - {OFFSETS_TOPIC}
+        self.producer_ids.add(facts.producer_id)
 
     def find(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
         """Where one of these producer ids has a transaction open. Old brokers lack the request, and it needs Read on

@@ -117,9 +117,8 @@ class IdempotentWrites:
             producer_ids.give_back(self._cluster, self._taken)
             self._taken = None
 
-    def anew(self) -> IdempotentWrites:
-        """What goes on after an error."""
-        return self
+    def start_over(self) -> None:
+        """After an error: there is nothing to forget."""
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 from spark_kafka_eos.appending.report import Appended
@@ -42,10 +43,10 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
+from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger import verdicts
@@ -59,8 +60,10 @@ from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide,
 from spark_kafka_eos.participants.failure import naming_the_table, shown
 from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
 from spark_kafka_eos.participants.token import Token, decode, encode, token_of
+from spark_kafka_eos.transaction.attempt import Event
+from spark_kafka_eos.transaction.hold import HoldEvent
+from spark_kafka_eos.transaction.owner import OwnerLook
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.transaction.states import Event
 
 _log = logger(__name__)
 
@@ -102,7 +105,7 @@ class TwoPhaseTransaction(SharedTransaction):
         self._again = None
         verdict = self._with_table(super().begin(batch), batch, "over")  # in our own epoch nothing is open yet
         if isinstance(verdict, Refuse):
-            raise self._refused(verdict)
+            raise self.refused(verdict)
         assert isinstance(verdict, verdicts.Write | verdicts.Skip)
         if isinstance(verdict, Again):
             _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
@@ -125,15 +128,15 @@ class TwoPhaseTransaction(SharedTransaction):
         with self._saying_what_the_table_has():
             if self._again is not None:
                 self._require_same(self._again, written)
-            self._transaction.apply(Event.ALL_APPENDED)
+            self.owner.attempt.apply(Event.ALL_APPENDED)
             failpoint("all appended", batch.batch_id)
             version = self._held.version + (self._again is None)
-            with self._sending_offsets(batch):
-                entry = self._ledger.send(self.identity, batch, incomplete=False, written=written, table=version)
+            with self.sending_offsets(batch):
+                entry = self.owner.ledger.send(self.identity, batch, incomplete=False, written=written, table=version)
             if self._again is not None:
-                self._commit_prepared(batch, entry)
+                self.commit_prepared(batch, entry)
         if self._again is not None:
-            self._require_outputs(batch, written)
+            self.require_outputs(batch, written)
             return
         with phase("table"):
             self._commit_table(batch, encode(token_of(self.identity, entry, written), self._signer))
@@ -141,27 +144,19 @@ class TwoPhaseTransaction(SharedTransaction):
         with phase("end"):
             self._end_decided(batch, entry)
         failpoint("ended", batch.batch_id)
-        self._require_outputs(batch, written)
+        self.require_outputs(batch, written)
 
-    def _diagnosis_command(self) -> str:
-        return f"{super()._diagnosis_command()} --table MODULE:NAME"
-
-    def _unsure_one(self) -> SharedTransaction:
-        assert self._decide is not None
-        return TwoPhaseTransaction(
-            self._options, self._cluster, self._decide, self._participant, unsure=True, clock=self._clock
-        )
+    def diagnosis_command(self) -> str:
+        return f"{super().diagnosis_command()} --table MODULE:NAME"
 
     # -- looking
 
-    def _look(
-        self, batch: MicroBatch, *, to_take: bool = False
-    ) -> tuple[verdicts.Verdict, TransactionFacts | Unavailable | None, ProducerEpoch | None]:
+    def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
         failed: KafkaEosError | None = None
         for _ in range(describe.MOST_LOOKS):
             self._held = self._asked()
-            of_ledger, facts, read_under = super()._look(batch, to_take=to_take)
-            verdict = self._with_table(of_ledger, batch, prepared(self._token(), facts))
+            look = super().look(batch, to_take=to_take)
+            verdict = self._with_table(look.verdict, batch, prepared(self._token(), look.facts))
             if isinstance(verdict, Finish):
                 if failed is not None:
                     raise failed
@@ -175,8 +170,8 @@ class TwoPhaseTransaction(SharedTransaction):
                 except Conflict:
                     continue
                 failpoint("table fenced", batch.batch_id)
-            return verdict, facts, read_under
-        raise self._taken_over(f": the table changed {describe.MOST_LOOKS} times while this driver looked")
+            return replace(look, verdict=verdict)
+        raise self.owner.taken_over(f": the table changed {describe.MOST_LOOKS} times while this driver looked")
 
     def _with_table(
         self, verdict: verdicts.Verdict, batch: MicroBatch, transaction: Prepared
@@ -185,10 +180,10 @@ class TwoPhaseTransaction(SharedTransaction):
             self._held.version,
             decode(self._held.token, self._signer),
             transaction,
-            self._ledger.entry,
+            self.owner.ledger.entry,
             batch,
             verdict,
-            transactional_id=self._options.transactional_id,
+            transactional_id=self.options.transactional_id,
         )
 
     def _token(self) -> Token | None:
@@ -211,9 +206,9 @@ class TwoPhaseTransaction(SharedTransaction):
         """
         _log.warning("the table has %s, and its Kafka transaction is open: it is committed", token)
         coordinator = TransactionCoordinator(
-            self._cluster,
-            self._options.transactional_id,
-            self._options.timeout_ms,
+            self.cluster,
+            self.options.transactional_id,
+            self.options.timeout_ms,
             transaction_version=token.identity.transaction_version,
         )
         try:
@@ -227,9 +222,9 @@ class TwoPhaseTransaction(SharedTransaction):
 
     def _commit_table(self, batch: MicroBatch, token: str) -> None:
         """Commit the rows and `token`. Returns once the table has them, and raises if it never will."""
-        if self._timed_out():
-            raise self._after_timeout(TransactionAborted("the table was not asked to commit"))
-        self._transaction.apply(Event.TABLE_COMMIT)
+        if self.owner.timed_out():
+            raise self.owner.after_timeout(TransactionAborted("the table was not asked to commit"))
+        self.owner.attempt.apply(Event.TABLE_COMMIT)
         version = self._held.version
         try:
             self._participant.commit(self._rows, token, after=version)
@@ -237,7 +232,7 @@ class TwoPhaseTransaction(SharedTransaction):
             self._settle(batch, token, error)
         # Whatever came after it: another driver's fence must make our next commit conflict.
         self._held = TableVersion(version=version + 1, token=token)
-        self._transaction.apply(Event.TABLE_COMMITTED)
+        self.owner.attempt.apply(Event.TABLE_COMMITTED)
 
     def _settle(self, batch: MicroBatch, token: str, error: Exception) -> None:
         """Return if the table has `token`, although its commit failed with `error`. Raises TransactionAborted if it
@@ -253,12 +248,12 @@ class TwoPhaseTransaction(SharedTransaction):
             ) from second
         if outcome == "committed":
             return
-        self._transaction.apply(Event.TABLE_REFUSED)
+        self.owner.attempt.apply(Event.TABLE_REFUSED)
         if outcome == "fenced":
             raise TransactionAborted(why, action="The batch is written again.") from error
         with contextlib.suppress(KafkaEosError):  # under our own epoch: whoever came first has a newer one
-            self._coordinator.end(self.identity, commit=False)
-        raise self._taken_over(f": it has committed to the table after version {version}").replaced(
+            self.owner.coordinator.end(self.identity, commit=False)
+        raise self.owner.taken_over(f": it has committed to the table after version {version}").replaced(
             committed="unknown"  # it may have finished this batch before
         ) from error
 
@@ -281,40 +276,39 @@ class TwoPhaseTransaction(SharedTransaction):
 
     def _end_decided(self, batch: MicroBatch, entry: LedgerEntry) -> None:
         """Send EndTxn(commit) for a batch that the table has."""
-        self._unsure = True
         try:
-            following = self._coordinator.end(self.identity, commit=True)
+            following = self.owner.end()
         except KafkaEosError as error:
             following = self._after_decided(batch, error)
-        self._committed(entry, following)
+        self.owner.committed(entry, following)
 
     def _after_decided(self, batch: MicroBatch, error: KafkaEosError) -> ProducerIdentity:
         """What to go on with if the transaction was committed although its EndTxn failed with `error`; else raises."""
         try:
-            facts = self._settled_facts()
+            facts = self.owner.settled_facts()
         except KafkaEosError as second:
             raise self._undone(batch, f"{error.what}; {second.what}") from error
         if not isinstance(facts, TransactionFacts):
             raise self._undone(batch, error.what) from error
         try:
-            following = self._after_commit(facts, error)
+            following = self.owner.after_commit(facts, error)
         except ProducerFenced as fenced:
             raise fenced.replaced(committed="table") from error
         if following is not None:
             return following
-        if not self._is_given_up(self.identity, facts):
+        if not self.owner.is_given_up(facts):
             raise self._undone(batch, error.what) from error
         try:
             self._fence_table()
         except Conflict:
-            raise self._taken_over(": it has committed to the table after this batch").replaced(
+            raise self.owner.taken_over(": it has committed to the table after this batch").replaced(
                 committed="table"
             ) from error
         except TableFailed as failed:
             raise failed.replaced(committed="table") from error
-        self._given_up = True
-        self._transaction.apply(Event.TIMED_OUT)
-        raise self._after_timeout(error).replaced(
+        self.owner.hold.apply(HoldEvent.TIMED_OUT)
+        self.owner.attempt.apply(Event.TIMED_OUT)
+        raise self.owner.after_timeout(error).replaced(
             action="The table has the batch; the same rows are appended to Kafka again. Increase the timeout if this "
             "happens repeatedly.",
             committed="table",
@@ -330,7 +324,7 @@ class TwoPhaseTransaction(SharedTransaction):
 
     def _require_same(self, token: Token, written: Written) -> None:
         if written.records != token.records:
-            raise self._refused(refusal.other_rows(token, written.records), committed="table")
+            raise self.refused(refusal.other_rows(token, written.records), committed="table")
 
     @contextlib.contextmanager
     def _saying_what_the_table_has(self) -> Iterator[None]:

@@ -100,7 +100,7 @@ def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
     end = TopicPartition(topic, 0)
     batch = MicroBatch(query_id="q", batch_id=0, digest="", sources=reads({end: 0}, {end: 1}))
     if when == "end":
-        send = transaction._ledger.send
+        send = transaction.owner.ledger.send
 
         def sent(*args, **kwargs):
             entry = send(*args, **kwargs)
@@ -108,7 +108,7 @@ def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
                 pause()
             return entry
 
-        monkeypatch.setattr(transaction._ledger, "send", sent)
+        monkeypatch.setattr(transaction.owner.ledger, "send", sent)
     return commit_batch(transaction, batch, write, max_attempts=2, choice=BY_DRIVER)
 
 

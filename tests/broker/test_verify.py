@@ -49,8 +49,9 @@ from spark_kafka_eos.tools.verify.findings import Invariant
 from spark_kafka_eos.tools.verify.follower import Follower
 from spark_kafka_eos.tools.verify.history import to_line
 from spark_kafka_eos.tools.verify.verification import verify
+from spark_kafka_eos.transaction.attempt import Event
+from spark_kafka_eos.transaction.owner import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.transaction.states import Event
 from tests.broker.conftest import options_of
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
 from tests.letters import headers_of
@@ -318,29 +319,30 @@ def stage_attempts_not_looked_at(patch):
 
 
 def abort_after_an_unknown_commit(patch):
-    def settle(self, batch, entry, error):
-        self._transaction.apply(Event.COMMIT_IN_DOUBT)
+    def settle(self, batch, entry, error, *, is_over):
+        self.owner.attempt.apply(Event.COMMIT_IN_DOUBT)
         with contextlib.suppress(KafkaEosError):
-            self._coordinator.end(self.identity, commit=False)
-        with mock.patch.object(self._ledger, "read"):  # which knows of no commit
-            self._initialise()
+            self.owner.coordinator.end(self.identity, commit=False)
+        with mock.patch.object(self.owner.ledger, "read"):  # which knows of no commit
+            self.owner.initialise()
         raise TransactionAborted("the commit was not answered, so the batch was aborted") from error
 
     patch.setattr(SharedTransaction, "_resolve_doubt", settle)
 
 
 def ledger_read_before_init(patch):
-    initialise = SharedTransaction._initialise
+    initialise = Owner._initialise
 
-    def early(self, read_under=None, *, looked=None):
-        if self._identity is not None:  # its own last transaction may not have its markers yet
-            return initialise(self, read_under, looked=looked)
-        self._ledger.read()
-        entry = self._ledger._entry
-        initialise(self, looked=looked)
-        return self._ledger.keep(entry, self.identity)
+    def early(self, named, before, read_under):
+        if self.hold.identity is not None:  # its own last transaction may not have its markers yet
+            return initialise(self, named, before, read_under)
+        self.ledger.read()
+        entry = self.ledger.entry
+        initialise(self, named, before, None)
+        self.ledger.keep(entry, self.identity)
+        return "read"
 
-    patch.setattr(SharedTransaction, "_initialise", early)
+    patch.setattr(Owner, "_initialise", early)
 
 
 def skip_by_batch_id_alone(patch):

@@ -26,7 +26,7 @@ from spark_kafka_eos.tools.operators.open_transactions import survey
 from spark_kafka_eos.tools.operators.queries import committed_in, taking_part
 from spark_kafka_eos.tools.operators.settle import Settlement
 from spark_kafka_eos.tools.operators.survey import Ending, OpenPart
-from spark_kafka_eos.transaction.ownership import is_left_by_take, owner_in
+from spark_kafka_eos.transaction.hold import is_left_by_take, owner_in
 
 ABORT_MS = 30_000  # markers may have to wait for an election
 _log = logger(__name__)

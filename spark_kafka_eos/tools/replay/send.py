@@ -41,7 +41,8 @@ from spark_kafka_eos.tools.replay import plan as replays
 from spark_kafka_eos.tools.replay.plan import RecordPosition, Stream
 from spark_kafka_eos.tools.replay.stored import ReadProgress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
+from spark_kafka_eos.transaction.owner import owner_of
+from spark_kafka_eos.transaction.shared import SharedTransaction
 
 BATCH = 1_000  # dead letters of a transaction
 _ROWS = 100  # that are encoded at a time: a dead letter may be as large as a request

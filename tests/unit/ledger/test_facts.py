@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ENTRY, FOLLOW, KEEPER = "ledger/test_entry", "ledger/test_follow", "ledger/test_keeper"
 PROGRESS, SIGNING, VERDICTS = "ledger/test_progress", "ledger/test_signing", "ledger/test_verdicts"
 RECORDS, SAME, REPLAYED = "ledger/test_records", "reading/test_topic_identity", "reading/test_ledger_replay"
-BEGUN, OWNERSHIP, SHARED = "transaction/test_begun", "transaction/test_ownership", "transaction/test_shared"
+BEGUN, OWNERSHIP, SHARED = "transaction/test_begun", "transaction/test_hold", "transaction/test_shared"
 PLANNED, SINK, WRITER = "spark/test_plan_registry", "spark/test_sink", "spark/test_micro_batch_writer"
 
 # By fact, as docs/how-it-works.md names it: its test if it is absent, stale, foreign, late.

@@ -58,8 +58,8 @@ class Aborting:
     def abort(self) -> None:
         self.aborted += 1
 
-    def anew(self) -> Aborting:
-        return self
+    def start_over(self) -> None:
+        """Nothing to forget."""
 
 
 def test_the_lines_are_those_that_settling_a_batch_logs(caplog: pytest.LogCaptureFixture) -> None:

@@ -36,7 +36,7 @@ def run(transaction, number):
     return commit_batch(
         transaction,
         MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}"),
-        lambda _: Appended(partitions=0, records=0, bytes=0, topics=appended_to(transaction._cluster, OUTPUT)),
+        lambda _: Appended(partitions=0, records=0, bytes=0, topics=appended_to(transaction.cluster, OUTPUT)),
         max_attempts=1,
         choice=BY_DRIVER,
     )

@@ -41,7 +41,8 @@ from spark_kafka_eos.ledger.entry import MOST_EARLIER_RUNS, SourceProgress
 from spark_kafka_eos.micro_batch import READS_NOTHING, MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.shared import SharedTransaction, owner_of
+from spark_kafka_eos.transaction.owner import owner_of
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, appended_to, reads
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused, unanswered
 
@@ -1450,7 +1451,8 @@ def test_a_query_that_goes_on_after_its_own_failed_batch_is_no_late_driver(broke
     with pytest.raises(UnknownTopic):
         commit_batch(transaction, of_run(1, RUN), fail, max_attempts=1, choice=BY_DRIVER)
     del brokers.meets["EndTxn"]
-    assert write_as(transaction.anew(), 1, RUN).outcome == "committed"
+    transaction.start_over()
+    assert write_as(transaction, 1, RUN).outcome == "committed"
 
 
 def test_who_was_fenced_stays_so_in_this_process(brokers):
@@ -1460,12 +1462,13 @@ def test_who_was_fenced_stays_so_in_this_process(brokers):
     newer.begin(of_run(1, "newer"))
     newer.appending()
     with pytest.raises(ProducerFenced):
-        write_as(owner(brokers).anew(), 1, RUN)
-    again = late.anew()
+        write_as(owner(brokers), 1, RUN)
+    late.start_over()
     with pytest.raises(ProducerFenced):
-        write_as(again, 1, RUN)
+        write_as(late, 1, RUN)
+    late.start_over()
     with pytest.raises(ProducerFenced):
-        write_as(again.anew(), 1, RUN)
+        write_as(late, 1, RUN)
     newer.commit(of_run(1, "newer"))
 
 
@@ -1520,7 +1523,7 @@ def two_topics(request):
 def write_two(transaction, number, *, max_attempts=2, options=OPTIONS):
     """Micro-batch `number`, a record in each of two topics."""
     places = [TopicPartition(name, 0) for name in TWO]
-    cluster = transaction._cluster
+    cluster = transaction.cluster
 
     def write(identity):
         topics = appended_to(cluster, *places)

@@ -6,9 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from spark_kafka_eos.errors import IllegalTransactionState
 from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
-from spark_kafka_eos.transaction.ownership import (
+from spark_kafka_eos.transaction.hold import (
+    HOLD_TRANSITIONS,
+    WITH_IDENTITY,
+    Hold,
+    HoldEvent,
+    HoldState,
     after_abort,
     is_given_up,
     is_left_by_commit,
@@ -213,3 +219,88 @@ def test_a_request_for_an_unknown_id_leads_to_the_first_epoch(epoch, taken):
 def test_who_took_the_id_since_is_about_to_write_or_writing(state, now):
     then = ProducerEpoch(7, 3)
     assert taken_since(then, facts(state, *now)) is (state in ("Empty", "Ongoing") and now != (7, 3))
+
+
+# -- the table
+
+OURS = ProducerIdentity(transactional_id="id", producer_id=7, epoch=3, transaction_version=2)
+NEXT = replace(OURS, epoch=4)
+
+# What leads to each state.
+WAYS: dict[HoldState, list[HoldEvent]] = {
+    HoldState.NOBODY: [],
+    HoldState.TAKING: [HoldEvent.EPOCH_REQUESTED],
+    HoldState.TAKEN: [HoldEvent.EPOCH_REQUESTED, HoldEvent.INITIALISED],
+    HoldState.HELD: [HoldEvent.EPOCH_REQUESTED, HoldEvent.INITIALISED, HoldEvent.LEDGER_READ],
+    HoldState.UNCERTAIN: [HoldEvent.EPOCH_REQUESTED, HoldEvent.INITIALISED, HoldEvent.EPOCH_REQUESTED],
+    HoldState.RELEASED: [
+        HoldEvent.EPOCH_REQUESTED,
+        HoldEvent.INITIALISED,
+        HoldEvent.EPOCH_REQUESTED,
+        HoldEvent.LET_GO,
+    ],
+    HoldState.LOST: [HoldEvent.EPOCH_REQUESTED, HoldEvent.INITIALISED, HoldEvent.FENCED],
+}
+WITH_EPOCH = {HoldState.TAKEN, HoldState.HELD, HoldState.UNCERTAIN}
+
+
+def hold_in(state: HoldState) -> Hold:
+    hold = Hold()
+    for event in WAYS[state]:
+        hold.apply(event, OURS if event in WITH_IDENTITY else None)
+    assert hold.state is state
+    return hold
+
+
+@pytest.mark.parametrize("event", HoldEvent)
+@pytest.mark.parametrize("state", HoldState)
+def test_each_event_leads_to_one_state_with_or_without_an_epoch_or_is_refused_and_changes_nothing(state, event):
+    hold = hold_in(state)
+    before, identity = (hold.state, hold.identity, hold.last), NEXT if event in WITH_IDENTITY else None
+    if (state, event) not in HOLD_TRANSITIONS:
+        with pytest.raises(IllegalTransactionState, match=rf"{event.name} .* is illegal in state {state.name}"):
+            hold.apply(event, identity)
+        assert (hold.state, hold.identity, hold.last) == before
+        return
+    assert hold.apply(event, identity) is hold.state is HOLD_TRANSITIONS[state, event]
+    assert (hold.identity is not None) == (hold.state in WITH_EPOCH)
+    if event in WITH_IDENTITY or event is HoldEvent.TIMED_OUT:
+        assert hold.identity == NEXT
+    elif hold.state in WITH_EPOCH | {HoldState.RELEASED}:
+        assert hold.last == OURS
+
+
+def test_every_state_of_the_hold_can_be_reached_and_left_except_lost() -> None:
+    assert set(HOLD_TRANSITIONS.values()) == set(HoldState)
+    for state in set(HoldState) - {HoldState.LOST}:
+        assert {HOLD_TRANSITIONS.get((state, event), state) for event in HoldEvent} - {state}
+
+
+@pytest.mark.parametrize("event", [event for event in HoldEvent if event is not HoldEvent.FENCED])
+def test_who_has_lost_the_id_gets_it_back_by_nothing(event):
+    assert (HoldState.LOST, event) not in HOLD_TRANSITIONS
+
+
+@pytest.mark.parametrize("state", HoldState)
+def test_only_an_epoch_under_which_the_ledger_was_read_and_no_end_was_sent_is_beyond_doubt(state):
+    certain = {HoldState.NOBODY, HoldState.HELD, HoldState.LOST}
+    assert hold_in(state).in_doubt == (state not in certain)
+
+
+def test_who_let_go_of_an_epoch_knows_whose_the_id_was_and_does_not_name_it() -> None:
+    hold = hold_in(HoldState.RELEASED)
+    assert (hold.identity, hold.last) == (None, OURS)
+    assert hold.apply(HoldEvent.EPOCH_REQUESTED) is HoldState.RELEASED
+
+
+@pytest.mark.parametrize("state", [HoldState.HELD, HoldState.TAKEN, HoldState.UNCERTAIN, HoldState.RELEASED])
+def test_a_look_before_the_id_is_taken_counts_instead_of_what_was_held(state):
+    hold = hold_in(state)
+    in_doubt = hold.in_doubt
+    hold.apply(HoldEvent.LOOKED)
+    assert (hold.identity, hold.last, hold.in_doubt) == (None, None, in_doubt)
+
+
+def test_after_an_error_a_process_begins_in_doubt() -> None:
+    hold = Hold(in_doubt=True)
+    assert (hold.state, hold.identity, hold.in_doubt) == (HoldState.TAKING, None, True)

@@ -7,12 +7,13 @@
     APPENDING, APPENDED, OFFSETS_SENT --initialised--> INITIALISED    an abort
     COMMITTING --commit in doubt--> UNKNOWN --initialised--> INITIALISED    then the ledger decides
     UNKNOWN --commit answered--> COMMITTED                the coordinator shows what the commit left behind
+    APPENDING, APPENDED, OFFSETS_SENT --timed out--> OVER --initialised--> INITIALISED
 
 With a table that takes part (transaction.two_phase), its commit comes before EndTxn(commit):
 
     OFFSETS_SENT --table commit--> DECIDING --table committed--> DECIDED --commit answered--> COMMITTED
     DECIDING --table refused--> ABORTING --initialised--> INITIALISED
-    DECIDED --timed out--> ABORTING                       then the same rows are appended again
+    DECIDED --timed out--> OVER                           then the same rows are appended again
 
 Not obvious:
 - An epoch is used for one transaction: nothing leads back to APPENDING without a new epoch. The records of a second
@@ -31,6 +32,7 @@ Sources: KIP-98 (data flow), KIP-890 (an epoch per transaction), the state table
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from spark_kafka_eos.errors import Committed, IllegalTransactionState
@@ -50,7 +52,8 @@ class State(Enum):
     UNKNOWN = "EndTxn(commit) was sent, and its outcome is unknown"
     DECIDING = "the table's commit was sent, and its outcome is unknown"
     DECIDED = "the table has the batch, so the transaction must be committed"
-    ABORTING = "the transaction is over, or must be aborted"
+    ABORTING = "the table will never have the batch, so the transaction must be aborted"
+    OVER = "the coordinator has aborted the transaction"
     FENCED = "a newer producer owns the transactional.id"
 
 
@@ -97,10 +100,17 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.DECIDING, Event.TABLE_COMMITTED): State.DECIDED,
     (State.DECIDING, Event.TABLE_REFUSED): State.ABORTING,
     (State.DECIDED, Event.COMMIT_ANSWERED): State.COMMITTED,
-    (State.DECIDED, Event.TIMED_OUT): State.ABORTING,
+    **{
+        (state, Event.TIMED_OUT): State.OVER
+        for state in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.DECIDED, State.ABORTING, State.OVER)
+    },
     (State.ABORTING, Event.INITIALISED): State.INITIALISED,
+    (State.OVER, Event.INITIALISED): State.INITIALISED,
     **{(state, Event.FENCED): State.FENCED for state in State},
 }
+
+OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.ABORTING, State.OVER)
+MAY_BE_OPEN = (*OPEN, State.COMMITTING, State.UNKNOWN, State.DECIDED)
 
 _COMMIT_WAS_SENT = "a commit was sent and may still be applied; InitProducerId must settle it first, then the ledger"
 _TABLE_MAY_HAVE_IT = "the table may have the batch, and a new epoch aborts the transaction of its rows"
@@ -136,12 +146,14 @@ _COMMITTED: dict[State, Committed] = {
 
 
 class Transaction:
-    """The state of the transactions of one transactional.id; only `apply` changes it."""
+    """The state of the transactions of one transactional.id; only `apply` changes it. `clock` returns seconds."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_began", "_clock", "_state")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
         self._state = State.UNINITIALISED
+        self._clock = clock
+        self._began = clock()
 
     @property
     def state(self) -> State:
@@ -151,6 +163,11 @@ class Transaction:
     def committed(self) -> Committed:
         """What an error raised now must say about the current transaction. If fenced, only the ledger knows."""
         return _COMMITTED.get(self._state, "nothing")
+
+    @property
+    def seconds(self) -> float:
+        """For how long the current transaction, or the last one, has been appended to."""
+        return self._clock() - self._began
 
     def apply(self, event: Event) -> State:
         """Change to the next state and return it. Raises IllegalTransactionState, and changes nothing, if this is
@@ -163,6 +180,8 @@ class Transaction:
             raise IllegalTransactionState(
                 f"{event.name} ({event.value}) is illegal in state {self._state.name}: {why}", committed=self.committed
             ) from None
+        if event is Event.APPEND:
+            self._began = self._clock()
         return self._state
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import IllegalTransactionState
-from spark_kafka_eos.transaction.states import TRANSITIONS, Event, State, Transaction
+from spark_kafka_eos.transaction.attempt import TRANSITIONS, Event, State, Transaction
 
 BEGIN = [Event.INITIALISED, Event.LEDGER_READ, Event.APPEND]
 UP_TO_COMMIT = [*BEGIN, Event.ALL_APPENDED, Event.OFFSETS_SENT, Event.COMMIT]

@@ -1,0 +1,108 @@
+"""Ends what hangs of a transactional.id before its next batch, with the outcome that the ledger has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_kafka_eos.errors import BrokerError, LedgerRefused, ProducerFenced, UnknownTopic
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import groups, written_topics
+from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
+from spark_kafka_eos.transaction.outcome import outcome
+from spark_kafka_eos.transaction.owner import Owner
+
+
+class Recovery:
+    """What hangs of the id of `owner`. Without a ledger (`has_ledger`), nobody knows how it ended."""
+
+    def __init__(
+        self, options: SinkOptions, cluster: Cluster, owner: Owner, hanging: HangingTransactions, *, has_ledger: bool
+    ) -> None:
+        self._options, self._cluster, self._owner, self._hanging = options, cluster, owner, hanging
+        self._has_ledger = has_ledger
+
+    def end(self) -> bool:
+        """End what hangs in any partition that an earlier transaction may have written; whether there was anything."""
+        for number in range(describe.MOST_LOOKS):
+            if not (left := self._find()):
+                return number > 0
+            self._owner.require_held()
+            entry, under = self._owner.ledger.entry, self._owner.ledger.committed_under
+            outcomes = {each: outcome(each, entry, under) for each in left}
+            for each, how in outcomes.items():
+                if not self._has_ledger:
+                    raise undecided(each, "Without txnAppId there is no ledger")
+                if how == "unknown" and each.producer_id == self._owner.identity.producer_id:
+                    raise undecided(each, "Another batch has been committed since")
+                if how == "unknown":
+                    self._hanging.leave(each, "The ledger does not say how it ended.")
+            for each in (each for each, how in outcomes.items() if how == "committed"):
+                self._hanging.commit(each)
+            if aborted := [each for each, how in outcomes.items() if how == "aborted"]:
+                self._abort(aborted)
+        raise undecided(left[0], "Its marker was written, and does not help")
+
+    def end_pending_offsets(self, error: BrokerError) -> None:
+        """Abort the offsets that are still pending after InitProducerId, for which `error` was the answer. Of what was
+        committed, the ledger has a record, which then counts.
+        """
+        if not self._has_ledger:
+            raise error
+        topic = self._owner.ledger.topic
+        if topic.read(None).pending:
+            raise LedgerRefused(
+                f"whether the last batch was committed is not known: its record in {topic.at} has no "
+                f"marker, and its pointer in group {self._options.ledger_group} has none either, as {CAUSE}",
+                action="Look at the output: are its records of that batch visible? `kafka-eos transactions hanging` "
+                "shows where markers are missing. Then see docs/runbook.md, LedgerRefused.",
+            ) from error
+        self._owner.require_held()
+        self._abort_in_own([], groups(self._options))
+        self._owner.initialise()
+
+    def _find(self) -> list[ProducerState]:
+        """What is open although the last transaction has ended: not what waits for markers that are on their way."""
+        where = self._written()
+        if not self._hanging.find(self._ids(), where):
+            return []
+        if not isinstance(self._owner.settled_facts(), TransactionFacts):
+            # The coordinator does not say, but this waits for all markers, too.
+            self._owner.initialise(self._owner.identity.producer)
+        return self._hanging.find(self._ids(), where)
+
+    def _ids(self) -> set[int]:
+        """The producer ids of this id's next transaction, of its last commit, and of what else this process saw."""
+        last = self._owner.ledger.committed_under
+        return {self._owner.identity.producer_id, last.producer_id, *self._hanging.producer_ids}
+
+    def _written(self) -> list[TopicPartition]:
+        """Every partition that an earlier transaction of this id may have written, as far as that is known."""
+        entry = self._owner.ledger.entry
+        outputs = entry.outputs.keys() if isinstance(entry, LedgerEntry) else ()
+        topics = {*written_topics(self._options), *outputs, *self._hanging.topics}
+        try:
+            self._cluster.look_up(topics)
+        except UnknownTopic:
+            topics = set(self._cluster.existing(topics, patience_ms=0))
+        partitions = [TopicPartition(topic, n) for topic in topics for n in self._cluster.topic(topic).partitions]
+        return [*partitions, self._owner.ledger.topic.at] if self._has_ledger else partitions
+
+    def _abort(self, hanging: list[ProducerState]) -> None:
+        held = self._owner.identity
+        for former in (each for each in hanging if each.producer_id != held.producer_id):
+            self._hanging.abort_former(former)
+        if own := [each for each in hanging if each.producer_id == held.producer_id]:
+            self._abort_in_own(own)
+            self._owner.initialise(held.producer)
+
+    def _abort_in_own(self, hanging: list[ProducerState], groups: Iterable[str] = ()) -> None:
+        """Abort it in a transaction of this process; a new epoch must follow."""
+        try:
+            self._hanging.abort(self._owner.identity, hanging, groups)
+        except ProducerFenced as error:
+            raise self._owner.fenced(error) from error
