@@ -28,8 +28,8 @@ KAFKAS_AND_SPARKS = """
 OF_THE_DESIGN = ("ledger", "transaction", "appending", "kafka/fetching", "kafka/producing", "reading")
 PLAIN = """
     Answer Arrival ArrowFiles Ask Choice Counts Cursor Decide Diagnosis Estimate Event Files FindBounds LocalFiles
-    Locate Lost OffsetPlanner Others Planned Receive Repeat Sample SendPlan SessionKind SizeEstimates Space State Step
-    Tally Target TooLargeToTravel UnsafeFolder Wait
+    Locate Lost OffsetPlanner Others Planned Receive Repeat Sample SendPlan SessionKind SizeEstimates Space State
+    Step Tally Target TooLargeToTravel UnsafeFolder Wait
 """
 
 # What the code, its texts and the pages do not say, and what they say instead.
