@@ -1,9 +1,10 @@
 """From a JSON schema to the shape of its values: the columns that keep every field which the schema names.
 
 Schemas that a value must fit all at once are merged: those of `allOf`, the one that a `$ref` refers to and what stands
-beside it (drafts up to 7 validate only the former; a field of the latter has its column all the same), and the only
-branch of `oneOf` or `anyOf` that is not null. A schema that holds for some values only, as another branch, `then` or
-`dependentSchemas`, must name no field that the merged shape lacks. Otherwise the part is text: its JSON.
+beside it, and the only branch of `oneOf` or `anyOf` that is not null. Drafts up to 7 ignore what stands beside a
+`$ref`: it restricts nothing, but a field that it alone names has a column. A schema that holds for some values only, as
+another branch, `then` or `dependentSchemas`, must name no field that the merged shape lacks. Otherwise the part is
+text: its JSON.
 
 Source: JSON Schema, drafts 4 to 2020-12.
 """
@@ -17,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 from referencing import Specification
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7
+from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7
 
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 
@@ -33,6 +34,8 @@ _ARROW = {
 # JSON's types, of which "number" has the integers, too.
 _TYPES = {"number": frozenset({"number", "integer"})}
 _NULL = frozenset({"null"})
+# The words with which a schema of a draft up to 7 can name fields.
+_NAMING = {"properties", "allOf", "oneOf", "anyOf", "if", "dependencies", "items", "additionalProperties"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +105,17 @@ class _Conjunction:
     required: set[str] = field(default_factory=set)
     branches: list[list[_Part]] = field(default_factory=list)  # of each oneOf and anyOf: a value fits some of them
     conditional: list[_Part] = field(default_factory=list)  # for some values only
+    ignored: list[_Part] = field(default_factory=list)  # beside a `$ref`, in drafts up to 7
     is_dynamic: bool = False  # what a reference refers to depends on who refers to its schema
 
     @property
     def has_parts(self) -> bool:
         return bool(self.fields or self.other_fields or self.items or self.first_items)
+
+    @property
+    def partial(self) -> list[_Part]:
+        """What need not hold for a value."""
+        return [*self.conditional, *self.ignored, *(part for branches in self.branches for part in branches)]
 
     def narrow(self, types: frozenset[str] | None) -> None:
         if types is not None:
@@ -128,8 +137,11 @@ def _shape_of(merged: _Conjunction) -> Shape:
     base = _base(merged)
     if base == TEXT and len(merged.branches) == 1 and not merged.has_parts:
         base = _common(merged)
-    partial = [*merged.conditional, *(place for branches in merged.branches for place in branches)]
-    return base if all(_keeps(base, [place]) for place in partial) else TEXT
+    for part in merged.ignored:
+        beside = _shape([part])
+        if base.kind == beside.kind == "struct":
+            base = replace(base, parts={**beside.parts, **base.parts})
+    return base if all(_keeps(base, [place]) for place in merged.partial) else TEXT
 
 
 def _base(merged: _Conjunction) -> Shape:
@@ -179,8 +191,7 @@ def _keeps(shape: Shape, places: Sequence[_Part]) -> bool:
         return False
     if merged.is_dynamic:
         return False
-    partial = [*merged.conditional, *(place for branches in merged.branches for place in branches)]
-    if not all(_keeps(shape, [place]) for place in partial):
+    if not all(_keeps(shape, [place]) for place in merged.partial):
         return False
     match shape.kind:
         case "struct":
@@ -198,17 +209,23 @@ def _merged(places: Iterable[_Part]) -> _Conjunction:
     while pending:
         place = pending.pop()
         place.above.count()
-        if isinstance(place.schema, dict):
-            pending += [*_conjuncts(place, merged)][::-1]
-            _add(place, merged)
+        if not isinstance(place.schema, dict):
+            continue
+        if "$ref" in place.schema:
+            pending.append(place.referred(place.schema["$ref"]))
+            beside = {word: content for word, content in place.schema.items() if word != "$ref"}
+            place = place._replace(schema=beside)
+            if place.specification in (DRAFT4, DRAFT6, DRAFT7):
+                merged.ignored += [place] if beside.keys() & _NAMING else []
+                continue
+        pending += [*_conjuncts(place, merged)][::-1]
+        _add(place, merged)
     return merged
 
 
 def _conjuncts(place: _Part, merged: _Conjunction) -> Iterator[_Part]:
     """What a value of this schema fits as well. Branches, of which it need not fit all, are added to `merged`."""
     schema = place.schema
-    if "$ref" in schema:
-        yield place.referred(schema["$ref"])
     yield from map(place.below, schema.get("allOf", ()))
     for word in ("oneOf", "anyOf"):
         branches = [place.below(branch) for branch in schema.get(word, ()) if _types(branch) != _NULL]

@@ -194,6 +194,15 @@ def test_an_object_some_of_whose_values_have_further_fields_is_text_with_all_of_
     assert json.loads(read({"properties": {"x": schema}}, json.dumps({"x": value}).encode())["x"]) == value
 
 
+def test_what_drafts_up_to_7_ignore_beside_a_reference_names_fields_and_restricts_nothing():
+    number = {"$ref": "#/definitions/x", "required": ["b"], "allOf": [B], "properties": {"a": {"type": "string"}}}
+    schema = {"properties": {"n": number}, "definitions": {"x": A | {"type": "object"}}}
+    assert read(schema, b'{"n": {"a": 1}}') == {"n": {"a": 1, "b": None}}
+    kind = format_of(QuerySchema(text_of(schema))).arrow
+    assert written(schema, pa.array([{"n": {"a": 1, "b": None}}], kind)) == [{"n": {"a": 1}}]
+    assert read(schema | DRAFT_2020, b'{"n": {"a": 1}}') is Cause.UNDECODABLE
+
+
 @pytest.mark.parametrize(
     "more",
     [
