@@ -13,13 +13,17 @@ program as the witness of what Kafka has.
     place = "name"           # in api.toml: the public name whose docstring has it, `TransactionalWriter.transaction`
     tests = ["tests/spark/test_x.py::test_name"]
 
-`python -m tests.promises` counts them, `python -m tests.promises sink` lists the page's text that has no promise.
+`python -m tests.promises` counts them, `python -m tests.promises sink` lists the page's text that has no promise. Read
+it after a page has changed, then `python -m tests.promises accept`: `rest.json` has a digest of that text for each
+page, so that neither a new sentence nor one that is no longer listed goes unnoticed.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -31,6 +35,7 @@ import spark_kafka_eos
 from tests.pages import ROOT
 
 FOLDER = Path(__file__).parent
+REST = FOLDER / "rest.json"
 API = "api"
 
 # Pages that are generated, or whose every row is compared, and the test that does it.
@@ -104,6 +109,16 @@ def rest_of(page: str) -> Iterator[str]:
     listed = "|".join(re.escape(plain(promise.sentence)) for promise in promises(page)) or "(?!)"
     without = (re.sub(listed, "…", paragraph) for paragraph in texts)
     yield from (paragraph for paragraph in without if re.search(r"\w", paragraph))
+
+
+def digest_of_rest(page: str) -> str:
+    """Changes with the page's text that has no promise."""
+    return hashlib.sha256("\n\n".join(rest_of(page)).encode()).hexdigest()[:16]
+
+
+def accepted() -> dict[str, str]:
+    """By page, the digest of the text that somebody has read and found to make no promise."""
+    return dict(json.loads(REST.read_text()))
 
 
 @cache

@@ -1,14 +1,18 @@
-"""How many promises each page makes and what shows them; with a page's name, the text of it that has no promise."""
+"""How many promises each page makes and what shows them; with a page's name, the text of it that has no promise.
+
+Usage: python -m tests.promises [PAGE | accept]; `accept` once you have read that text of the pages that you changed.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.promises import COVERED, Promise, function, pages, promises, rest_of
+from tests.promises import COVERED, REST, Promise, digest_of_rest, function, pages, promises, rest_of
 
 
 def slow_only(promise: Promise) -> bool:
@@ -43,6 +47,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
             Console(width=120).print(table())
+        case ["accept"]:
+            REST.write_text(json.dumps({page: digest_of_rest(page) for page in sorted(pages())}, indent=1) + "\n")
         case [page]:
             print("\n\n".join(rest_of(page)))
         case _:

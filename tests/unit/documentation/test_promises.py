@@ -7,7 +7,21 @@ from collections import Counter
 import pytest
 
 from tests.pages import ROOT
-from tests.promises import API, COVERED, FOLDER, docstring, function, functions_of, pages, plain, promises, text_of
+from tests.promises import (
+    API,
+    COVERED,
+    FOLDER,
+    accepted,
+    digest_of_rest,
+    docstring,
+    function,
+    functions_of,
+    pages,
+    plain,
+    promises,
+    rest_of,
+    text_of,
+)
 
 MADE = [page for page in pages() if (FOLDER / f"{page}.toml").exists()]
 
@@ -30,6 +44,19 @@ def test_a_promise_has_a_test_that_exists_and_is_not_skipped(page):
     assert [promise.sentence for promise in listed if not promise.tests] == []
     tests = {test for promise in listed for test in promise.tests}
     assert [test for test in sorted(tests) if (found := function(test)) is None or found.skipped] == []
+
+
+@pytest.mark.parametrize("page", MADE)
+def test_text_without_a_promise_was_read_and_found_to_make_none(page):
+    """Else list what it promises; then `python -m tests.promises accept`."""
+    assert accepted().get(page) == digest_of_rest(page), "\n\n".join(rest_of(page))
+
+
+def test_a_sentence_that_loses_its_entry_is_noticed(monkeypatch):
+    page = MADE[0]
+    fewer = promises(page)[1:]
+    monkeypatch.setattr("tests.promises.promises", lambda _: fewer)
+    assert digest_of_rest(page) != accepted()[page]
 
 
 def test_the_test_of_a_page_that_is_compared_as_a_whole_exists():

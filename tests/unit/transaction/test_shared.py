@@ -1587,6 +1587,22 @@ def test_the_ledgers_topic_that_is_created_again_before_the_commit_gets_the_entr
     assert values(two_topics, "out") == values(two_topics, "other") == [b"0", b"1", b"2"]
 
 
+def test_a_batch_whose_entry_names_no_topic_ids_as_of_an_earlier_release_is_skipped_without_a_look(two_topics):
+    def write_one(transaction):
+        place = TopicPartition("out", 0)
+
+        def write(identity):
+            append(transaction.cluster, identity, [(place, 1, encode(pa.nulls(1), pa.array([b"0"]), 0))])
+            return Appended(partitions=1, records=1, bytes=1)  # without topics
+
+        return commit_batch(transaction, batch(0), write, max_attempts=1, choice=BY_DRIVER)
+
+    write_one(owner(two_topics))
+    create_again(two_topics, "out")
+    assert write_one(owner(two_topics)).outcome == "skipped"
+    assert values(two_topics, "out") == []
+
+
 def test_whether_topics_are_still_there_after_the_commit_must_be_known(two_topics):
     two_topics.before("EndTxn", lambda: two_topics.meets.update(Metadata=lost))
     with pytest.raises(BrokerUnreachable, match="batch 0 was committed, but whether its topics") as unknown:
