@@ -6,7 +6,8 @@
                                                    body alone
 
 In Protobuf, the indexes of the message in its file follow the id or GUID, also in the header. AWS Glue's serializers
-write 3, a byte for the compression and a UUID, which only Glue's own registry knows.
+write 3, a byte for the compression and a UUID, which only Glue's own registry knows. Apicurio's write 0 and an id of 8
+bytes by default: it begins as if the id were 0, and no registry gives that.
 
 Of several headers with an id the last one counts, as for Java's and .NET's clients: who adds one adds it at the end.
 
@@ -30,12 +31,18 @@ SchemaKey = int | UUID
 
 _ID_BYTES, _GUID_BYTES = 5, 17
 _GLUE, _GLUE_BYTES = 3, 18
+_LONG_ID_BYTES = 9
 
 NOT_FRAMED: Final = "the value does not start with a schema id (magic byte 0 or 1)"
 GLUE: Final = "the value was written by a serializer of AWS Glue's schema registry (magic byte 3), which is another one"
 
 
 IN_HEADER: Final = "the header for the schema id has none (magic byte 0 or 1)"
+
+EIGHT_BYTES: Final = (
+    "the value has a schema id of 8 bytes, as Apicurio's serializers write it by default, and those of 4 are read: set "
+    "the serializer's apicurio.registry.as-confluent=true and apicurio.registry.use-id=contentId"
+)
 
 
 class Group(NamedTuple):
@@ -101,10 +108,16 @@ def _prefixed(column: pa.BinaryArray, rows: NDArray[np.int64], *, in_header: boo
     magic = np.where(size > 0, data[np.minimum(start, len(data) - 1)], 0xFF)
     by_id, by_guid = (magic == 0) & (size >= _ID_BYTES), (magic == 1) & (size >= _GUID_BYTES)
     groups: list[Group] = []
+    long_id = np.zeros(len(rows), np.bool_)
     if by_id.any():
         at = start[by_id]
         ids = data[at + 1].astype(np.int64) << 24 | data[at + 2].astype(np.int64) << 16
         ids |= data[at + 3].astype(np.int64) << 8 | data[at + 4]
+        if not in_header:
+            long_id[by_id] = (ids == 0) & (size[by_id] >= _LONG_ID_BYTES)
+            if long_id.any():
+                ids, by_id = ids[~long_id[by_id]], by_id & ~long_id
+    if by_id.any():
         groups += _grouped(ids, rows[by_id], 0 if in_header else _ID_BYTES, int)
     if by_guid.any():
         at = start[by_guid]
@@ -114,8 +127,8 @@ def _prefixed(column: pa.BinaryArray, rows: NDArray[np.int64], *, in_header: boo
     other = ~(by_id | by_guid)
     glue = other & (magic == _GLUE) & (size >= _GLUE_BYTES)
     unframed = {
-        int(row): IN_HEADER if in_header else GLUE if is_glue else NOT_FRAMED
-        for row, is_glue in zip(rows[other], glue[other], strict=True)
+        int(row): IN_HEADER if in_header else EIGHT_BYTES if is_long else GLUE if is_glue else NOT_FRAMED
+        for row, is_glue, is_long in zip(rows[other], glue[other], long_id[other], strict=True)
     }
     return Framed(groups, unframed)
 

@@ -15,6 +15,7 @@ import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.ZoneOffset;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -183,6 +184,7 @@ final class AvroReader {
           of(field);
         }
       } else if (action instanceof Resolver.WriterUnion union) {
+        refused |= Arrays.stream(union.actions).allMatch(branch -> branch instanceof Resolver.ErrorAction);
         for (Resolver.Action branch : union.actions) {
           if (!(branch instanceof Resolver.ErrorAction)) {
             of(branch);

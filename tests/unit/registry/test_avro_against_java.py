@@ -49,8 +49,8 @@ NOT_UTF8 = "bytes that are not UTF-8, read as a string"
 NO_ITEM_BYTES = "an array of values that take no bytes"
 UNUSED = "a type that does not fit, in an array or map without values"
 NO_BYTES = "a decimal of no bytes"
-NULL_DEFAULT = "a default of null, where an array or a map is before null"
-DIFFERENCES = (LOGICAL, RANGE, NAMES, ALIASES, NAMESAKES, NOT_UTF8, NO_ITEM_BYTES, UNUSED, NO_BYTES, NULL_DEFAULT)
+BRANCH = "a default of a union, where an array or a map is before its type"
+DIFFERENCES = (LOGICAL, RANGE, NAMES, ALIASES, NAMESAKES, NOT_UTF8, NO_ITEM_BYTES, UNUSED, NO_BYTES, BRANCH)
 
 
 class Java:
@@ -263,16 +263,15 @@ def difference(case: Evolution, number: int, ours: Outcome, answer: dict[str, An
         return _refused_here(case, ours, theirs["is"], answer)
     if equal(case.reader, ours, theirs["is"]):
         return SAME
-    if any(_null_behind_a_container(field) for tree in types(case.reader) for field in fields(tree)):
-        return NULL_DEFAULT
+    if any(_behind_a_container(field) for tree in types(case.reader) for field in fields(tree)):
+        return BRANCH
     return ALIASES if _moved_with_aliases(case) else None
 
 
-def _null_behind_a_container(field: dict[str, Any]) -> bool:
-    """Whether a default is null and the field's union has an array or a map before null."""
-    kinds = list(map(kind_of, field["type"])) if kind_of(field["type"]) == "union" else []
-    before = kinds[: kinds.index("null")] if "null" in kinds else []
-    return field.get("default", "") is None and bool({"array", "map"} & set(before))
+def _behind_a_container(field: dict[str, Any]) -> bool:
+    """Whether a default is no array and no object, and the field's union has an array or a map."""
+    kinds = set(map(kind_of, field["type"])) if kind_of(field["type"]) == "union" else set()
+    return "default" in field and not isinstance(field["default"], list | dict) and bool({"array", "map"} & kinds)
 
 
 def _refused_by_java(case: Evolution, error: str) -> str | None:
@@ -295,6 +294,7 @@ def _refused_here(case: Evolution, cause: Cause, value: Any, answer: dict[str, A
         UNUSED: answer["refused"],
         NO_ITEM_BYTES: no_bytes,
         ALIASES: _moved_with_aliases(case),
+        NAMESAKES: any(_has_namesakes(tree) for tree in (*types(case.writer), *types(case.reader))),
         RANGE: not in_range,  # of a default
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
@@ -302,15 +302,25 @@ def _refused_here(case: Evolution, cause: Cause, value: Any, answer: dict[str, A
 
 def _moved_with_aliases(case: Evolution) -> bool:
     """Whether the query has a type with aliases, or a record with some of fields, that the writer has under none of
-    these full names. An alias cannot name a type without a namespace where the new one is in one.
+    these full names. An alias cannot name a type without a namespace where the new one is in one; and Java takes a
+    type for the one that has its new name as an alias.
     """
-    named = {"record", "enum", "fixed"}
-    names = {_full_name(tree) for tree in types(case.writer) if kind_of(tree) in named}
+    names = {_full_name(tree) for tree in types(case.writer) if _is_named(tree)}
+    renamed = {alias for tree in types(case.reader) if _is_named(tree) for alias in tree.get("aliases", ())}
     return any(
-        not names & {_full_name(tree), *tree.get("aliases", ())} or "" in map(_space, tree.get("aliases", ()))
+        not names & {_full_name(tree), *tree.get("aliases", ())}
+        or "" in map(_space, tree.get("aliases", ()))
+        or renamed & set(map(_full_name, filter(_is_named, types(case.reader))))
         for tree in types(case.reader)
-        if kind_of(tree) in named and any("aliases" in part for part in (tree, *tree.get("fields", ())))
+        if _is_named(tree) and any("aliases" in part for part in (tree, *tree.get("fields", ())))
     )
+
+
+def _has_namesakes(tree: Tree) -> bool:
+    names = (
+        [part["name"] for part in tree if isinstance(part, dict) and "name" in part] if kind_of(tree) == "union" else []
+    )
+    return len({*names}) < len(names)
 
 
 def _full_name(tree: Tree) -> str:
@@ -337,6 +347,10 @@ def types(tree: Tree) -> Iterator[Tree]:
 
 def fields(tree: Tree) -> list[dict[str, Any]]:
     return tree["fields"] if kind_of(tree) == "record" else []
+
+
+def _is_named(tree: Tree) -> bool:
+    return kind_of(tree) in {"record", "enum", "fixed"}
 
 
 def _is_empty(tree: Tree) -> bool:
