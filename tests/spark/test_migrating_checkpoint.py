@@ -226,3 +226,27 @@ def test_a_checkpoint_read_from_another_cluster_is_refused(query, elsewhere):
     with pytest.raises(StreamingQueryException, match="these brokers are of cluster .*, but the checkpoint has"):
         query.run("kafka-eos", source="kafka-eos")
     assert query.written() == list(range(20))
+
+
+def test_a_checkpoint_of_the_built_in_source_continues_with_every_topic_in_which_its_pattern_is_found(
+    spark, bootstrap, topic, tmp_path
+):
+    """A pattern that is the start of both names and the whole of neither, as the built-in source takes it."""
+    target, one, other = topic("out"), topic("found"), topic("found")
+    pattern = one.rstrip("0123456789")
+    assert other.startswith(pattern) and not other.startswith(one)
+
+    def run(source: str) -> None:
+        reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
+        rows = reader.options(subscribePattern=pattern, startingOffsets="earliest").load().select("value")
+        stream = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("topic", target)
+        stream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+
+    def written() -> list[int]:
+        return sorted(int(message.value() or b"") for message in read_committed(bootstrap, target))
+
+    for numbers, source in ((range(10), "kafka"), (range(10, 20), "kafka-eos")):
+        produce(bootstrap, one, [b"%d" % number for number in numbers if number % 2])
+        produce(bootstrap, other, [b"%d" % number for number in numbers if not number % 2])
+        run(source)
+        assert written() == list(range(numbers.stop))
