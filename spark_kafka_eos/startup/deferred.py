@@ -37,7 +37,13 @@ def in_spark_process() -> bool:
 
 def defer(name: str) -> None:
     """Add package `name` without executing it, unless it is already loaded or not installed."""
-    if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
+    if name in sys.modules:
+        return
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # the package that it is in is not installed, either
+        return
+    if spec is None:
         return
     package = importlib.util.module_from_spec(spec)
     package.__class__ = _Unexecuted
@@ -52,6 +58,6 @@ def defer_clients() -> None:
 
     Without kafka-python, what needs it says so (spark.features): this is no place to fail.
     """
-    if in_spark_process() and importlib.util.find_spec("kafka") is not None:
+    if in_spark_process():
         for package in ("kafka", "kafka.protocol.admin", "kafka.protocol.consumer", "kafka.protocol.producer"):
             defer(package)
