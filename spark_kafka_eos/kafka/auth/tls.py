@@ -26,8 +26,8 @@ def trust(properties: Mapping[str, object]) -> dict[str, object]:
             location = readable("kafka.ssl.truststore.location", properties["ssl_truststore_location"])
             kind = stores.kind("truststore", location, properties.get("ssl_truststore_type"))
             if kind == "PEM":
-                text = Path(location).read_text("latin-1")
-                if pem.is_in_lines(text):
+                text = _without_lines(location)
+                if text is None:
                     return {"ca_location": location}
                 return {"ca_pem": pem.blocks(text, "CERTIFICATE")}  # without a key, which this may be the keystore of
             password = properties.get("ssl_truststore_password")
@@ -35,7 +35,7 @@ def trust(properties: Mapping[str, object]) -> dict[str, object]:
         case ["ssl_ca_location"]:
             return {"ca_location": readable("kafka.ssl.ca.location", properties["ssl_ca_location"])}
         case [way]:
-            return {"ca_pem": pem.in_lines(str(properties[way]))}
+            return {"ca_pem": _in_lines(properties[way])}
         case _:
             return {}
 
@@ -46,7 +46,7 @@ def token_endpoint_trust(properties: Mapping[str, object], jaas: Mapping[str, Se
         case ["https_ca_location"]:
             return {"ca_location": readable("kafka.https.ca.location", properties["https_ca_location"])}
         case [_]:
-            return {"ca_pem": pem.in_lines(str(properties["https_ca_pem"]))}
+            return {"ca_pem": _in_lines(properties["https_ca_pem"])}
         case _:
             store = "ssl.truststore."
             inside = {name.replace(".", "_"): value for name, value in jaas.items() if name.startswith(store)}
@@ -67,8 +67,8 @@ def identity(properties: Mapping[str, object]) -> dict[str, object]:
         location = readable(_name(store), properties[store])
         what = stores.kind("keystore", location, properties.get("ssl_keystore_type"))
         if what == "PEM":
-            text = Path(location).read_text("latin-1")
-            if pem.is_in_lines(text):
+            text = _without_lines(location)
+            if text is None:
                 return {"certificate_location": location, "key_location": location} | password
             parts = {"certificate_pem": pem.blocks(text, "CERTIFICATE"), "key_pem": Secret(pem.blocks(text, "KEY"))}
             return parts | password
@@ -88,6 +88,12 @@ def identity(properties: Mapping[str, object]) -> dict[str, object]:
             else:
                 files[f"{kind}_pem"] = _in_lines(properties[way])
     return files | password if files else {}
+
+
+def _without_lines(location: str) -> str | None:
+    """The text of a PEM store that OpenSSL cannot read from its file; None if it can."""
+    text = Path(location).read_text("latin-1")
+    return None if pem.is_in_lines(text) else text
 
 
 def _in_lines(text: object) -> str | Secret:
