@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -188,7 +188,12 @@ def _registered(
     """The schema as the registry has it under `subject`: the latest version if that says the same, also in other words,
     because a registry compares texts. Raises ConfigurationError.
     """
-    try:
+    with _reading(
+        f"a schema of {subject!r}",
+        option="schema",
+        unknown=f"the registry at {registry.hosts} does not have this schema under the subject {subject!r}",
+        action="Register it, or set register=True.",
+    ):
         with suppress(UnknownSchema):
             latest = registry.session.latest(subject)
             if same(text, latest.schema) and text.references in ((), latest.schema.references):
@@ -196,14 +201,6 @@ def _registered(
             if register and not ignore_rules:
                 _refuse_rules(latest, WRITING)  # before anything is registered, which would inherit them
         return registry.session.registered(subject, text, references, register=register)
-    except UnknownSchema:
-        raise ConfigurationError(
-            "schema",
-            f"the registry at {registry.hosts} does not have this schema under the subject {subject!r}",
-            action="Register it, or set register=True.",
-        ) from None
-    except TooLargeSchema as error:
-        raise InvalidSchema(f"a schema of {subject!r} cannot be read: {error}") from None
 
 
 _RULES = {
@@ -270,28 +267,33 @@ def _given(
         raise ConfigurationError("schema_type", f"must be AVRO, PROTOBUF or JSON, not {kind!r}")
     if not references:
         return SchemaText(kind, schema)
-    try:
+    with _reading(
+        "the schema",
+        option="references",
+        unknown=f"the registry at {registry.hosts} lacks one of these versions: {references}",
+        action="Give each name in the schema the subject and the version behind it.",
+    ):
         return registry.session.given(schema, kind, references, subject)
-    except UnknownSchema:
-        raise ConfigurationError(
-            "references",
-            f"the registry at {registry.hosts} lacks one of these versions: {references}",
-            action="Give each name in the schema the subject and the version behind it.",
-        ) from None
-    except TooLargeSchema as error:
-        raise InvalidSchema(f"the schema cannot be read: {error}") from None
 
 
 def _latest(registry: Registry, subject: str | None) -> SubjectVersion:
     if subject is None:
         raise ConfigurationError("subject", "the schema is not known: give subject, topic or schema")
-    try:
+    with _reading(
+        f"the latest schema of {subject!r}",
+        option="subject",
+        unknown=f"the registry at {registry.hosts} has no subject {subject!r}",
+        action="Check the name; with a naming strategy other than the topic's, give the subject itself.",
+    ):
         return registry.session.latest(subject)
+
+
+@contextmanager
+def _reading(what: str, *, option: str, unknown: str, action: str) -> Iterator[None]:
+    """Refuse a schema that the registry lacks, with the text `unknown`, and one that is too large."""
+    try:
+        yield
     except UnknownSchema:
-        raise ConfigurationError(
-            "subject",
-            f"the registry at {registry.hosts} has no subject {subject!r}",
-            action="Check the name; with a naming strategy other than the topic's, give the subject itself.",
-        ) from None
+        raise ConfigurationError(option, unknown, action=action) from None
     except TooLargeSchema as error:
-        raise InvalidSchema(f"the latest schema of {subject!r} cannot be read: {error}") from None
+        raise InvalidSchema(f"{what} cannot be read: {error}") from None

@@ -32,24 +32,19 @@ class _Version(NamedTuple):
     schema_id: int
 
 
-class _Refused(Exception):
+class ErrorAnswer(Exception):
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
         self.status, self.body = status, {"error_code": code, "message": message}
 
 
-class RegistryServer:
-    """`url` is where it listens. `user_info` ("name:password") is asked for if given. `fail` is the HTTP status that
-    all requests get until it is None again. `requests` has the method and path of each request.
+class RegistryHttp:
+    """A registry's HTTP: `url` is where it listens, `requests` has the method and path of each request. A subclass has
+    the answers.
     """
 
-    def __init__(self, user_info: str | None = None) -> None:
-        self.user_info = user_info
-        self.fail: int | None = None
+    def __init__(self) -> None:
         self.requests: list[str] = []
-        self._schemas: list[dict[str, Any]] = []  # its number is the id - 1
-        self._versions: list[_Version] = []
-        self._lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_port}"
@@ -62,18 +57,47 @@ class RegistryServer:
         self._http.shutdown()
         self._http.server_close()
 
+    def check(self, authorization: str | None) -> None:
+        """Raise ErrorAnswer if a request with this header gets no answer."""
+
+    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> object:
+        """What the API answers; `path` may have a query. Raises ErrorAnswer."""
+        raise NotImplementedError
+
+
+class RegistryServer(RegistryHttp):
+    """`user_info` ("name:password") is asked for if given. `fail` is the HTTP status that all requests get until it is
+    None again.
+    """
+
+    def __init__(self, user_info: str | None = None) -> None:
+        super().__init__()
+        self.user_info = user_info
+        self.fail: int | None = None
+        self._schemas: list[dict[str, Any]] = []  # its number is the id - 1
+        self._versions: list[_Version] = []
+        self._lock = threading.Lock()
+
+    def check(self, authorization: str | None) -> None:
+        if self.fail is not None:
+            raise ErrorAnswer(self.fail, 50001, "Error in the backend data store")
+        asked = self.user_info
+        if asked and authorization != f"Basic {base64.b64encode(asked.encode()).decode()}":
+            raise ErrorAnswer(401, 401, "Unauthorized")
+
     def register(self, subject: str, schema: str, schema_type: str = "AVRO") -> int:
         """Register `schema` as the subject's latest version, without HTTP. Returns its id."""
         return int(self._register(subject, {"schema": schema, "schemaType": schema_type})["id"])
 
     def answer(self, method: str, path: str, body: Mapping[str, Any]) -> object:
-        """What the API answers. Raises _Refused."""
+        """What the API answers. Raises ErrorAnswer."""
+        path = urlsplit(path).path
         with self._lock:
             self.requests.append(f"{method} {path}")
         for pattern, how in _ROUTES:
             if method == how[0] and (match := re.fullmatch(pattern, path)):
                 return getattr(self, how[1])(*map(unquote, match.groups()), *([body] if method == "POST" else []))
-        raise _Refused(404, 404, "HTTP 404 Not Found")
+        raise ErrorAnswer(404, 404, "HTTP 404 Not Found")
 
     def _register(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         schema = _stored(body)
@@ -91,14 +115,14 @@ class RegistryServer:
         for version in self._of(subject):
             if self._schemas[version.schema_id - 1] == schema:
                 return self._shown(version)
-        raise _Refused(404, _UNKNOWN_SCHEMA, "Schema not found")
+        raise ErrorAnswer(404, _UNKNOWN_SCHEMA, "Schema not found")
 
     def _version(self, subject: str, version: str) -> dict[str, Any]:
         versions = self._of(subject)
         for registered in versions[-1:] if version == "latest" else versions:
             if version in {"latest", str(registered.version)}:
                 return self._shown(registered)
-        raise _Refused(404, _UNKNOWN_VERSION, f"Version {version} not found.")
+        raise ErrorAnswer(404, _UNKNOWN_VERSION, f"Version {version} not found.")
 
     def _all_versions(self, subject: str) -> list[int]:
         return [version.version for version in self._of(subject)]
@@ -111,19 +135,19 @@ class RegistryServer:
 
     def _by_id(self, schema_id: str) -> dict[str, Any]:
         if not 0 < int(schema_id) <= len(self._schemas):
-            raise _Refused(404, _UNKNOWN_SCHEMA, f"Schema {schema_id} not found")
+            raise ErrorAnswer(404, _UNKNOWN_SCHEMA, f"Schema {schema_id} not found")
         return self._schemas[int(schema_id) - 1] | {"id": int(schema_id)}
 
     def _by_guid(self, guid: str) -> dict[str, Any]:
         for number, schema in enumerate(self._schemas, start=1):
             if schema["guid"] == guid:
                 return schema | {"id": number}
-        raise _Refused(404, _UNKNOWN_SCHEMA, f"Schema {guid} not found")
+        raise ErrorAnswer(404, _UNKNOWN_SCHEMA, f"Schema {guid} not found")
 
     def _of(self, subject: str) -> list[_Version]:
         versions = [version for version in self._versions if version.subject == subject]
         if not versions:
-            raise _Refused(404, _UNKNOWN_SUBJECT, f"Subject '{subject}' not found.")
+            raise ErrorAnswer(404, _UNKNOWN_SUBJECT, f"Subject '{subject}' not found.")
         return versions
 
     def _shown(self, version: _Version) -> dict[str, Any]:
@@ -155,7 +179,7 @@ def _stored(body: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"guid": str(uuid.UUID(bytes=digest))}
 
 
-def _handler(server: RegistryServer) -> type[BaseHTTPRequestHandler]:
+def _handler(server: RegistryHttp) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -169,9 +193,9 @@ def _handler(server: RegistryServer) -> type[BaseHTTPRequestHandler]:
         def _reply(self, method: str) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
-                self._check()
-                status, content = 200, server.answer(method, urlsplit(self.path).path, json.loads(body or b"{}"))
-            except _Refused as refused:
+                server.check(self.headers.get("Authorization"))
+                status, content = 200, server.answer(method, self.path, json.loads(body or b"{}"))
+            except ErrorAnswer as refused:
                 status, content = refused.status, refused.body
             answer = json.dumps(content).encode()
             self.send_response(status)
@@ -179,13 +203,6 @@ def _handler(server: RegistryServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
-
-        def _check(self) -> None:
-            if server.fail is not None:
-                raise _Refused(server.fail, 50001, "Error in the backend data store")
-            asked = server.user_info
-            if asked and self.headers.get("Authorization") != f"Basic {base64.b64encode(asked.encode()).decode()}":
-                raise _Refused(401, 401, "Unauthorized")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
             """Nothing: a test's output is its own."""

@@ -6,15 +6,14 @@ Source: Confluent Schema Registry, API reference and "Schema contexts"; its clas
 
 from __future__ import annotations
 
-import json
 import re
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from spark_kafka_eos.testing.registry import ErrorAnswer, RegistryHttp
 
 Json = dict[str, Any]
 
@@ -50,8 +49,8 @@ class Version:
         return self.subject if self.context == "." else f":{self.context}:{self.subject}"
 
 
-class NotThere(Exception):
-    """The answer's error code."""
+def _not_there(code: int) -> ErrorAnswer:
+    return ErrorAnswer(404, code, "not found")
 
 
 def parts(subject: str) -> tuple[str, str]:
@@ -60,26 +59,15 @@ def parts(subject: str) -> tuple[str, str]:
     return qualified.groups() if qualified else (".", subject)  # type: ignore[return-value]
 
 
-class ConfluentApi:
-    """`requests` has the method and the path with its query of each request. `strict` is as Redpanda and Google are: an
-    id belongs to the subject that is asked for.
+class ConfluentApi(RegistryHttp):
+    """`requests` has the query of each request, too. `strict` is as Redpanda and Google are: an id belongs to the
+    subject that is asked for.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
+        super().__init__()
         self.strict = strict
-        self.requests: list[str] = []
         self.versions: list[Version] = []
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
 
     def put(
         self,
@@ -103,31 +91,34 @@ class ConfluentApi:
     def _of(self, context: str, name: str) -> list[Version]:
         return [each for each in self.versions if (each.context, each.subject) == (context, name)]
 
-    def answer(self, method: str, path: str, query: Mapping[str, str], body: Json) -> Json:
-        form = query.get("format")
+    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Json:
+        self.requests.append(f"{method} {unquote(path)}")
+        target = urlsplit(path)
+        query = {name: values[-1] for name, values in parse_qs(target.query).items()}
+        path, form = target.path, query.get("format")
         if by_id := re.fullmatch(r"/schemas/ids/(\d+)", path):
             return self._by_id(int(by_id[1]), query.get("subject")).answer(form)
         if by_guid := re.fullmatch(r"/schemas/guids/(.+)", path):
             for each in self.versions:
                 if each.guid == by_guid[1]:
                     return each.answer(form)
-            raise NotThere(40403)
+            raise _not_there(40403)
         if one := re.fullmatch(r"/subjects/([^/]+)/versions/(latest|-?\d+)", path):
             among = self._of(*parts(unquote(one[1])))
             there = [each for each in among if not each.deleted or query.get("deleted") == "true"]
             if not there:
-                raise NotThere(40401 if not among else 40402)
+                raise _not_there(40401 if not among else 40402)
             wanted = (
                 there[-1:] if one[2] in ("latest", "-1") else [each for each in there if each.number == int(one[2])]
             )
             if not wanted:
-                raise NotThere(40402)
+                raise _not_there(40402)
             return wanted[0].registered(form)
         if looked_up := re.fullmatch(r"/subjects/([^/]+)", path):
             for each in self._of(*parts(unquote(looked_up[1]))):
                 if (each.schema, each.references) == (body["schema"], body.get("references") or []):
                     return each.registered(form)
-            raise NotThere(40403)
+            raise _not_there(40403)
         if (new := re.fullmatch(r"/subjects/([^/]+)/versions", path)) and method == "POST":
             subject = unquote(new[1])
             before = self._of(*parts(subject))
@@ -135,7 +126,7 @@ class ConfluentApi:
             references = {each["name"]: (each["subject"], each["version"]) for each in body.get("references") or []}
             kind = body.get("schemaType") or "AVRO"
             return {"id": self.put(subject, body["schema"], kind, references=references, rules=rules).schema_id}
-        raise NotThere(404)
+        raise _not_there(404)
 
     def _by_id(self, schema_id: int, subject: str | None) -> Version:
         context, name = parts(subject or "")
@@ -147,37 +138,4 @@ class ConfluentApi:
                 of_subject = not (self.strict and name) or version.subject == name
                 if (version.context, version.schema_id) == (each, schema_id) and of_subject:
                     return version
-        raise NotThere(40403)
-
-
-def _handler(server: ConfluentApi) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def do_GET(self) -> None:
-            self._reply("GET")
-
-        def do_POST(self) -> None:
-            self._reply("POST")
-
-        def _reply(self, method: str) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
-            server.requests.append(f"{method} {unquote(self.path)}")
-            path = urlsplit(self.path)
-            try:
-                query = {name: values[-1] for name, values in parse_qs(path.query).items()}
-                status, told = 200, server.answer(method, path.path, query, body)
-            except NotThere as error:
-                status, told = 404, {"error_code": error.args[0], "message": "not found"}
-            answer = json.dumps(told).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-            """Nothing: a test's output is its own."""
-
-    return Handler
+        raise _not_there(40403)
