@@ -20,15 +20,15 @@ def has_records(cluster: Cluster, ranges: Sequence[OffsetRange]) -> bool:
     Reads no further than to the first record. Raises AuthorizationFailed, CorruptRecordBatch, BrokerError,
     BrokerUnreachable.
     """
-    wanted = {each.partition: each for each in ranges}
+    range_of = {offset_range.partition: offset_range for offset_range in ranges}
     try:
-        return any(_shows_any(part, wanted[part.partition]) for part in Fetcher(cluster).fetch(ranges))
+        return any(_shows_any(part, range_of[part.partition]) for part in Fetcher(cluster).fetch(ranges))
     except (DataLoss, UnknownTopic):
         return True
 
 
-def _shows_any(part: Fetched, wanted: OffsetRange) -> bool:
+def _shows_any(part: Fetched, offset_range: OffsetRange) -> bool:
     headers, is_visible = visible_batches(part)
-    shown = headers[is_visible]
-    ends = shown["base_offset"] + shown["last_offset_delta"] + 1
-    return bool(np.any((ends > wanted.start) & (shown["base_offset"] < wanted.end)))
+    visible = headers[is_visible]
+    ends = visible["base_offset"] + visible["last_offset_delta"] + 1
+    return bool(np.any((ends > offset_range.start) & (visible["base_offset"] < offset_range.end)))

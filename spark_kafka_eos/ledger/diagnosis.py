@@ -55,15 +55,15 @@ def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagno
     )
     entry = keeper.look()
     owner = describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
-    known = Diagnosis(entry=entry, owner=owner)
+    diagnosis = Diagnosis(entry=entry, owner=owner)
     if options.txn_app_id is not None and options.txn_version is not None:
         # Which topics the rows of a write name is only known when it runs.
         destination = destination_of(options, ())
         write = batch_write(options.txn_app_id, options.txn_version, destination=destination)
         verdict = keeper.verdict(decide_batch_write(options), write)
-        return replace(known, batch=write, planned=not destination.startswith(NAMED_BY_ROWS), verdict=verdict)
+        return replace(diagnosis, batch=write, planned=not destination.startswith(NAMED_BY_ROWS), verdict=verdict)
     batch, known_range = planned()
     if batch is None:
-        return known
+        return diagnosis
     verdict = keeper.verdict(decide_micro_batch(options), batch)
-    return replace(known, batch=batch, planned=known_range, verdict=verdict)
+    return replace(diagnosis, batch=batch, planned=known_range, verdict=verdict)

@@ -75,23 +75,23 @@ class CommittedEnd:
             return unknown
         read = [(cluster, tp) for cluster, source in self._each() for tp in source.start or {}]
         if len(set(read)) < len(read):
-            twice = next(one for one, following in pairwise(sorted(read)) if one == following)
+            twice = next(place for place, following in pairwise(sorted(read)) if place == following)
             return f"two of its sources read {_at(twice)}, and each may have ended at another offset"
         if again := self._created_again():
             return again
-        known = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
-        if not known:
+        committed = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
+        if not committed:
             return "no committed offsets of its partitions are known"
-        moved = [place for place in sorted(known) if known[place] != start[place]]
+        moved = [place for place in sorted(committed) if committed[place] != start[place]]
         if moved:
-            return first_three(f"{_at(place)} at {start[place]} (committed {known[place]})" for place in moved)
-        return self._why_not_new(start, known)
+            return first_three(f"{_at(place)} at {start[place]} (committed {committed[place]})" for place in moved)
+        return self._why_not_new(start, committed)
 
-    def _why_not_new(self, start: Mapping[_Place, int], known: Mapping[_Place, int]) -> str | None:
+    def _why_not_new(self, start: Mapping[_Place, int], committed: Mapping[_Place, int]) -> str | None:
         last: dict[tuple[str, str], int] = {}
-        for cluster, tp in known:
+        for cluster, tp in committed:
             last[cluster, tp.topic] = max(tp.partition, last.get((cluster, tp.topic), -1))
-        for place in sorted(start.keys() - known.keys()):
+        for place in sorted(start.keys() - committed.keys()):
             cluster, tp = place
             if (cluster, tp.topic) not in last:
                 return f"nothing is known about topic {tp.topic} (if it is new, first read it with a separate query)"
@@ -147,7 +147,9 @@ class CommittedEnd:
         committed: dict[tuple[str, str], uuid.UUID] = {}
         for progress in filter(None, self.entry or ()):
             if progress.origin is not None:
-                committed |= {(progress.cluster, name): each for name, each in progress.origin.topic_ids.items()}
+                committed |= {
+                    (progress.cluster, name): topic_id for name, topic_id in progress.origin.topic_ids.items()
+                }
         for cluster, source in self._each():
             for name, topic_id in sorted((source.start_origin.topic_ids if source.start_origin else {}).items()):
                 before = committed.get((cluster, name), topic_id)
@@ -192,7 +194,7 @@ class CommittedEnd:
             return self._is_empty() and self._was_empty() is True
         ends = [((cluster, tp), at) for cluster, source in self._each() for tp, at in source.end.items()]
         return bool(ends) and all(
-            (known := self.committed.get(place)) is not None and at <= known for place, at in ends
+            (offset := self.committed.get(place)) is not None and at <= offset for place, at in ends
         )
 
     def goes_on(self) -> bool:

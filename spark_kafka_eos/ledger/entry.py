@@ -217,40 +217,42 @@ def newest(
     The one with the highest serial counts, wherever it is: a ledger that was moved to another topic and back has an old
     entry in each. `MovedLedger`: the valid entry is in that topic, whose record must be read.
     """
-    found: list[tuple[TopicPartition, LedgerEntry | MovedLedger]] = []
+    candidates: list[tuple[TopicPartition, LedgerEntry | MovedLedger]] = []
     doubts: list[NotAnEntry] = []
     try:
-        found += [] if record is None else [(at, _decode_record(record, signer))]
+        candidates += [] if record is None else [(at, _decode_record(record, signer))]
     except NotAnEntry as error:
         doubts.append(error)
     record_is_broken = bool(doubts)
     for place in sorted(committed, key=lambda place: (place != at, place)):
         try:
-            found.append((place, _decode_committed(committed[place], signer)))
+            candidates.append((place, _decode_committed(committed[place], signer)))
         except NotAnEntry as error:
             doubts.append(error)
     # An operator's reset of the group's offsets breaks its pointers only. What is here, or leads on, says more than
     # they did; but an entry elsewhere may be older than what a broken pointer led to.
-    healed = not record_is_broken and any(place == at or isinstance(each, MovedLedger) for place, each in found)
-    newer = [each for each in doubts if isinstance(each, NewerEntry)]
+    healed = not record_is_broken and any(place == at or isinstance(entry, MovedLedger) for place, entry in candidates)
+    newer = [doubt for doubt in doubts if isinstance(doubt, NewerEntry)]
     if newer or (doubts and not healed):
         doubt = (newer or doubts)[0]
-        shown = [repr(record)] if record is not None else []
-        shown += [f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()]
+        contents = [repr(record)] if record is not None else []
+        contents += [
+            f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()
+        ]
         return unreadable(
-            f"the ledger contains something that is not an entry ({doubt}): {'; '.join(shown)}", _highest(found)
+            f"the ledger contains something that is not an entry ({doubt}): {'; '.join(contents)}", _highest(candidates)
         )
-    if not found:
+    if not candidates:
         return None
     # Of two with the same serial the first counts: the record, which has more, before its pointer.
-    place, last = max(found, key=lambda each: _order(each[1]))
+    place, last = max(candidates, key=lambda candidate: _order(candidate[1]))
     if isinstance(last, MovedLedger):
         return last
-    entries = [entry for _, entry in found if isinstance(entry, LedgerEntry)]
+    entries = [entry for _, entry in candidates if isinstance(entry, LedgerEntry)]
     if any(entry.serial == last.serial and _contradict(entry, last) for entry in entries):
-        each = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in entries)
+        batches = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in entries)
         return unreadable(
-            f"the ledger has several entries, and it is unknown which one is the last: {each}", _highest(found)
+            f"the ledger has several entries, and it is unknown which one is the last: {batches}", _highest(candidates)
         )
     return last if place == at or last.serial == 0 else MovedLedger(serial=last.serial, topic=place.topic)
 
@@ -277,13 +279,13 @@ def misleading(
         if place == at:
             continue
         try:
-            found = _decode_committed(pointer, signer)
+            entry = _decode_committed(pointer, signer)
         except NotAnEntry:
             places[place] = False
             continue
-        if found.serial == 0 or (isinstance(found, MovedLedger) and found.topic != at.topic):
+        if entry.serial == 0 or (isinstance(entry, MovedLedger) and entry.topic != at.topic):
             places[place] = False
-        elif isinstance(found, LedgerEntry):
+        elif isinstance(entry, LedgerEntry):
             places[place] = True
     return places
 
@@ -313,21 +315,21 @@ def other_ids(committed: Mapping[TopicPartition, OffsetAndMetadata | None], tran
 
 def unreadable(content: str, serial: int) -> UnreadableEntry:
     """What to make of `content`, which is not an entry, if the highest serial found is `serial`."""
-    shown = content if len(content) <= 600 else f"{content[:600]}…"
-    return UnreadableEntry(description=shown, digest=digest(content), serial=serial)
+    excerpt = content if len(content) <= 600 else f"{content[:600]}…"
+    return UnreadableEntry(description=excerpt, digest=digest(content), serial=serial)
 
 
-def _highest(found: Iterable[tuple[TopicPartition, LedgerEntry | MovedLedger]]) -> int:
-    return max((each.serial for _, each in found), default=0)
+def _highest(candidates: Iterable[tuple[TopicPartition, LedgerEntry | MovedLedger]]) -> int:
+    return max((entry.serial for _, entry in candidates), default=0)
 
 
-def _contradict(one: LedgerEntry, other: LedgerEntry) -> bool:
+def _contradict(entry: LedgerEntry, other: LedgerEntry) -> bool:
     """Whether two entries with the same serial contradict each other. A query may have left several without a
     serial.
     """
-    if one.serial == 0:
-        return one.query_id != other.query_id
-    return (one.query_id, one.batch_id, one.digest) != (other.query_id, other.batch_id, other.digest)
+    if entry.serial == 0:
+        return entry.query_id != other.query_id
+    return (entry.query_id, entry.batch_id, entry.digest) != (other.query_id, other.batch_id, other.digest)
 
 
 def _fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
@@ -377,10 +379,10 @@ def _json(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=True)
 
 
-def _entry(found: LedgerEntry | MovedLedger) -> LedgerEntry:
-    if isinstance(found, MovedLedger):
-        raise NotAnEntry(f"the ledger has moved to topic {found.topic!r}")
-    return found
+def _entry(entry: LedgerEntry | MovedLedger) -> LedgerEntry:
+    if isinstance(entry, MovedLedger):
+        raise NotAnEntry(f"the ledger has moved to topic {entry.topic!r}")
+    return entry
 
 
 def _decode_record(value: bytes, signer: Signer) -> LedgerEntry | MovedLedger:
@@ -455,7 +457,10 @@ def _outputs(value: object) -> dict[str, uuid.UUID | None]:
             return {}
         case dict(outputs):
             with contextlib.suppress(ValueError):  # raised below, with the value
-                return {str(name): None if each is None else uuid.UUID(str(each)) for name, each in outputs.items()}
+                return {
+                    str(name): None if topic_id is None else uuid.UUID(str(topic_id))
+                    for name, topic_id in outputs.items()
+                }
     raise NotAnEntry(f"its outputs are invalid: {value!r}")
 
 
@@ -473,7 +478,7 @@ def _source(value: object) -> SourceProgress:
         case {"cluster": str(cluster), "offsets": dict(offsets), **more}:
             with contextlib.suppress(ValueError, TypeError, AttributeError):  # raised below, with the value
                 ends = offsets_from_json(offsets)
-                fields: dict[str, Any] = {str(name): each for name, each in more.items()}
+                fields: dict[str, Any] = {str(name): content for name, content in more.items()}
                 start = None if "from" not in fields else ends | offsets_from_json(fields["from"])
                 start = start and {tp: at for tp, at in start.items() if at != _NEW}
                 origin = None if "origin" not in fields else origin_from_json(fields | {"cluster": fields["origin"]})
@@ -506,5 +511,5 @@ def _written(value: object) -> Written | None:
     return None
 
 
-def _order(found: LedgerEntry | MovedLedger) -> tuple[int, int]:
-    return found.serial, found.batch_id if isinstance(found, LedgerEntry) else -1
+def _order(entry: LedgerEntry | MovedLedger) -> tuple[int, int]:
+    return entry.serial, entry.batch_id if isinstance(entry, LedgerEntry) else -1

@@ -70,7 +70,9 @@ class LedgerKeeper:
         self._under = NOBODY  # the producer of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
         self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
-        self._left: dict[TopicPartition, bool] = {}  # places that do not say where the ledger is; true: of records, too
+        self._stale_places: dict[
+            TopicPartition, bool
+        ] = {}  # places that do not say where the ledger is; true: of records, too
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._answers: list[tuple[str, Callable[[], object], object]] = []
         self._waits = True  # for pending offsets; not where they may be those of another one's open transaction
@@ -122,8 +124,8 @@ class LedgerKeeper:
         says more than the pointer.
         """
         pointer = ledger.newest(None, committed, self.topic.at, self._signer)
-        if read.found is not None and isinstance(pointer, LedgerEntry):
-            for record in read.found.pending:
+        if read.records is not None and isinstance(pointer, LedgerEntry):
+            for record in read.records.pending:
                 if self._is_in(record.value, {}, pointer):
                     return record
         return read.record
@@ -162,8 +164,8 @@ class LedgerKeeper:
 
     def _is_in(self, record: bytes | None, pointers: _Offsets, entry: LedgerEntry) -> bool:
         """Whether the record alone, or the pointer alone, is that of the entry."""
-        found = ledger.newest(record, pointers, self.topic.at, self._signer)
-        return isinstance(found, LedgerEntry) and found.serial == entry.serial
+        latest = ledger.newest(record, pointers, self.topic.at, self._signer)
+        return isinstance(latest, LedgerEntry) and latest.serial == entry.serial
 
     def _as_owner(self, kept: LedgerTopic) -> bytes | None:
         return kept.read(None).value if self._cluster.exists(kept.at.topic, patience_ms=0) else None
@@ -173,16 +175,16 @@ class LedgerKeeper:
     ) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The valid entry, wherever it is."""
         at, signer = self.topic.at, self._signer
-        found = ledger.newest(record, committed, at, signer)
-        entry, passed = follow(self._cluster, self._options.transactional_id, found, at, read, signer)
+        latest = ledger.newest(record, committed, at, signer)
+        entry, passed = follow(self._cluster, self._options.transactional_id, latest, at, read, signer)
         if record is not None and at in committed and ledger.is_lost(committed[at], signer):
             _log.warning("the offsets of group %s were reset; the ledger's record counts", self._options.ledger_group)
-        self._left = ledger.misleading(committed, at, signer) | {place: True for place in passed if place != at}
+        self._stale_places = ledger.misleading(committed, at, signer) | {place: True for place in passed if place != at}
         return entry
 
     def keep(self, entry: LedgerEntry, by: ProducerIdentity) -> None:
         """Record that `entry` is committed, in the transaction of `by`."""
-        self._entry, self._under, self._left = entry, by.producer, {}
+        self._entry, self._under, self._stale_places = entry, by.producer, {}
 
     def verdict(self, decide: Decide, batch: MicroBatch) -> verdicts.Verdict:
         """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's
@@ -192,8 +194,10 @@ class LedgerKeeper:
         own, clusters = self._cluster.cluster_id(), self._sources.of(batch)
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        known = isinstance(entry, LedgerEntry) and (entry.query_id == batch.query_id or entry.sources is not None)
-        if not known and (asked := self._sources.starts_here(batch)):
+        is_sufficient = isinstance(entry, LedgerEntry) and (
+            entry.query_id == batch.query_id or entry.sources is not None
+        )
+        if not is_sufficient and (asked := self._sources.starts_here(batch)):
             ask = functools.partial(self._source_group.fetch_offsets, asked)
             committed = ask(require_stable=self._waits)
             self._note_answer(self._source_group, functools.partial(ask, require_stable=False), committed)
@@ -278,17 +282,17 @@ class LedgerKeeper:
 
     def _lead_on(self, identity: ProducerIdentity, entry: LedgerEntry) -> dict[TopicPartition, OffsetAndMetadata]:
         """Have the places that the ledger has left say where it is, as part of the open transaction; their pointers."""
-        there = self._cluster.existing({place.topic for place in self._left}) if self._left else ()
+        there = self._cluster.existing({place.topic for place in self._stale_places}) if self._stale_places else ()
         moved = ledger.MovedLedger(serial=entry.serial, topic=self.topic.at.topic)
         pointers: dict[TopicPartition, OffsetAndMetadata] = {}
-        for place, has_records in sorted(self._left.items()):
+        for place, has_records in sorted(self._stale_places.items()):
             if place.topic not in there:
                 continue  # with its topic, the group lost its offset, too
             if has_records:
                 self.appended |= self._sources.topic_ids({place.topic})
                 value, now_ms = ledger.encode_record(moved, self._signer), int(time.time() * 1e3)
-                left = LedgerTopic(self._cluster, place.topic, self._options.transactional_id)
-                left.append(self._coordinator, identity, value, timestamp_ms=now_ms)
+                old_ledger = LedgerTopic(self._cluster, place.topic, self._options.transactional_id)
+                old_ledger.append(self._coordinator, identity, value, timestamp_ms=now_ms)
             pointers[place] = ledger.encode_pointer(moved, 0, self._signer)
         return pointers
 
@@ -374,16 +378,16 @@ class LedgerKeeper:
         try:
             group.commit_in_transaction(identity, offsets, transaction_version=version)
         except UnknownTopic as error:
-            there = set(self._cluster.existing({tp.topic for tp in offsets}))
-            left = {tp: at for tp, at in offsets.items() if tp.topic in there}
-            if len(left) == len(offsets):
+            topics = set(self._cluster.existing({tp.topic for tp in offsets}))
+            existing = {tp: at for tp, at in offsets.items() if tp.topic in topics}
+            if len(existing) == len(offsets):
                 raise
-            gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - left.keys()}))
+            gone = ", ".join(sorted({tp.topic for tp in offsets.keys() - existing.keys()}))
             if self._options.fail_on_data_loss:
                 raise error.replaced(action=f"The sink's cluster has no topic {gone}. {MISSING_SOURCE}") from error
             _log.warning("the offsets of %s are not committed, because the topic no longer exists", gone)
-            if left:
-                group.commit_in_transaction(identity, left, transaction_version=version)
+            if existing:
+                group.commit_in_transaction(identity, existing, transaction_version=version)
 
 
 def _shown(offsets: object) -> str:

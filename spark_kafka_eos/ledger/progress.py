@@ -44,8 +44,8 @@ def last_entry(
         return kept.read(None).value if cluster.exists(kept.at.topic, patience_ms=0) else None
 
     kept = LedgerTopic(cluster, topic, transactional_id)
-    found = newest(read(kept), {}, kept.at, signer)
-    entry, _ = follow(cluster, transactional_id, found, kept.at, read, signer)
+    latest = newest(read(kept), {}, kept.at, signer)
+    entry, _ = follow(cluster, transactional_id, latest, kept.at, read, signer)
     if isinstance(entry, UnreadableEntry):
         raise LedgerRefused(
             f"the last record of {transactional_id!r} in topic {topic!r} cannot be used: {entry.description}",
@@ -83,24 +83,24 @@ def last_batch(sink: SinkLedger, origin: Origin, partitions: Collection[TopicPar
 
     Raises LedgerRefused if several sources read them and were at different offsets.
     """
-    wanted, found = set(partitions), list[SourceProgress]()
+    requested, candidates = set(partitions), list[SourceProgress]()
     entry, _ = _last_entry(sink)
     if entry is not None and entry.incomplete:
         return None  # its end is not that of all that the batch should have written
     for source in _sources(entry, origin.cluster):
         ids = {} if source.origin is None else source.origin.topic_ids
-        there = {name for name, known in origin.topic_ids.items() if ids.get(name, known) == known}
+        there = {name for name, topic_id in origin.topic_ids.items() if ids.get(name, topic_id) == topic_id}
         kept = {tp for tp in source.offsets if tp.topic in there}
-        if kept & wanted:
-            found.append(_only(source, kept))
-    if not found:
+        if kept & requested:
+            candidates.append(_only(source, kept))
+    if not candidates:
         return None
     # Of sources that share a partition, the one with the same partitions is meant.
-    best = max(len(wanted & source.offsets.keys()) for source in found)
-    found = [source for source in found if len(wanted & source.offsets.keys()) == best]
-    if any((source.offsets, source.start) != (found[0].offsets, found[0].start) for source in found):
+    best = max(len(requested & source.offsets.keys()) for source in candidates)
+    candidates = [source for source in candidates if len(requested & source.offsets.keys()) == best]
+    if any((source.offsets, source.start) != (candidates[0].offsets, candidates[0].start) for source in candidates):
         raise _ambiguous(sink, "the same partitions, and were at different offsets")
-    return found[0]
+    return candidates[0]
 
 
 def _only(source: SourceProgress, kept: Collection[TopicPartition]) -> SourceProgress:

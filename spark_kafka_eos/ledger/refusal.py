@@ -27,19 +27,19 @@ Resolution = Literal["write", "skip", "skip-to", "take-group", "take-ledger"]
 class Refuse:
     """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it.
 
-    `found` identifies it exactly; the operator may resolve it by one of `resolutions`.
+    `fingerprint` identifies it exactly; the operator may resolve it by one of `resolutions`.
     """
 
     reason: str
     meaning: str
     action: str
-    found: str = ""
+    fingerprint: str = ""
     resolutions: tuple[Resolution, ...] = ()
 
     @property
     def choices(self) -> dict[str, str]:
         """The values of the option `resolve` for this refusal, each with what it does and when it is correct."""
-        return {f"{resolution}:{self.found}": _MEANS[resolution] for resolution in self.resolutions}
+        return {f"{resolution}:{self.fingerprint}": _MEANS[resolution] for resolution in self.resolutions}
 
     @property
     def remedy(self) -> str:
@@ -141,7 +141,7 @@ def shared_group(others: str) -> Refuse:
         meaning="Two sinks that share a consumer group overwrite each other's offsets: each would resume where the "
         "other is",
         action="Set a different `kafka.group.id` for each query (default: the transactional.id).",
-        found=others,
+        fingerprint=others,
         resolutions=("take-group",),
     )
 
@@ -162,15 +162,15 @@ def another_sink(sink: SinkIdentity, others: str) -> Refuse:
         )
         + f" (or, without it, let the source's `kafka.group.id` be another group than that of {others!r}), and start "
         "the query with a new checkpointLocation: this one has the start that the other sink's commits gave.",
-        found=others,
+        fingerprint=others,
         resolutions=("take-ledger",) if sink.ledger_topic else (),
     )
 
 
-def another_cluster(sink: SinkIdentity, given: SinkIdentity) -> Refuse:
+def another_cluster(sink: SinkIdentity, expected: SinkIdentity) -> Refuse:
     """Batch 0, of a source that looked for the sink's ledger on another cluster."""
     return Refuse(
-        reason=f"the source looked for the ledger of {sink.transactional_id!r} on cluster {given.cluster}, but this "
+        reason=f"the source looked for the ledger of {sink.transactional_id!r} on cluster {expected.cluster}, but this "
         f"sink writes to cluster {sink.cluster}",
         meaning="Each sink has its ledger on its own cluster: the source would start where another one ended, or every "
         "time at the beginning",
@@ -179,14 +179,14 @@ def another_cluster(sink: SinkIdentity, given: SinkIdentity) -> Refuse:
     )
 
 
-def another_ledger_topic(sink: SinkIdentity, given: SinkIdentity) -> Refuse:
+def another_ledger_topic(sink: SinkIdentity, expected: SinkIdentity) -> Refuse:
     """Batch 0, of a source that looked for the sink's ledger in another topic."""
     return Refuse(
-        reason=f"the source looked for the ledger of {sink.transactional_id!r} in topic {given.ledger_topic!r}, but "
+        reason=f"the source looked for the ledger of {sink.transactional_id!r} in topic {expected.ledger_topic!r}, but "
         f"this sink keeps it in {sink.ledger_topic!r}, where it has no entry",
         meaning="The source would not find what this sink commits",
         action=f"Set `sink.ledgerTopic` on the source to {sink.ledger_topic!r}, or `ledgerTopic` on the sink to "
-        f"{given.ledger_topic!r}, and start the query with a new checkpointLocation.",
+        f"{expected.ledger_topic!r}, and start the query with a new checkpointLocation.",
     )
 
 
@@ -286,7 +286,7 @@ def planned_again(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Re
         meaning="The checkpoint lost this batch's offsets or was restored from an older copy, and the batch was "
         "planned again; writing it would repeat the records of the committed one",
         action=f"Restore the newest checkpoint. {'' if covered else _catch_up(entry, batch)}Or {_RESUME}.",
-        found=name_of(entry) if covered else "",
+        fingerprint=name_of(entry) if covered else "",
         resolutions=("skip-to",) if covered else ("write", "skip"),
     )
 
@@ -299,7 +299,7 @@ def rewound(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
         f"{_batches(batch.batch_id, entry.batch_id)} committed, and writing again would repeat records",
         action="If another driver runs this query, stop this one. Otherwise, restore the newest checkpoint. "
         f"{'' if covered else _catch_up(entry, batch)}Or {_RESUME}.",
-        found=name_of(entry) if covered else "",
+        fingerprint=name_of(entry) if covered else "",
         resolutions=("skip-to",) if covered else ("write", "skip"),
     )
 

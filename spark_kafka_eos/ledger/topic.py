@@ -35,12 +35,12 @@ class LastRecord:
     """What was `found` of one transactional.id, None if nothing at all, in the topic up to offset `position`."""
 
     position: int
-    found: LedgerRecords | None
+    records: LedgerRecords | None
 
     @property
     def record(self) -> LedgerRecord | None:
         """The last committed record."""
-        return None if self.found is None else self.found.last
+        return None if self.records is None else self.records.last
 
     @property
     def value(self) -> bytes | None:
@@ -50,7 +50,7 @@ class LastRecord:
     @property
     def pending(self) -> bool:
         """Whether the outcome of a later record is not known yet."""
-        return self.found is not None and bool(self.found.pending)
+        return self.records is not None and bool(self.records.pending)
 
 
 class LedgerTopic:
@@ -86,7 +86,7 @@ class LedgerTopic:
         it; None reads everything.
         """
         scan = self._scan(since)
-        if since is not None and scan.found is None:  # the topic was created again or truncated
+        if since is not None and scan.records is None:  # the topic was created again or truncated
             scan = self._scan(None)
         return scan
 
@@ -141,44 +141,44 @@ class LedgerTopic:
                 raise
             return self._scan(None, end)
         log.settle(min(marks.last_stable_offset, end))
-        found = log.by_id.get(self._name)
-        if found is not None and found.outside is not None:
+        records = log.by_id.get(self._name)
+        if records is not None and records.outside is not None:
             raise LedgerRefused(
-                f"topic {self.at.topic!r} contains a record of {self._name!r} at offset {found.outside.offset} that "
+                f"topic {self.at.topic!r} contains a record of {self._name!r} at offset {records.outside.offset} that "
                 "was not written in a transaction: another program writes to it",
                 action="Set ledgerTopic to a topic that only kafka-eos sinks write to.",
             )
-        return LastRecord(position=end, found=found)
+        return LastRecord(position=end, records=records)
 
 
 def follow(
     cluster: Cluster,
     transactional_id: str,
-    found: LedgerEntry | MovedLedger | UnreadableEntry | None,
+    entry: LedgerEntry | MovedLedger | UnreadableEntry | None,
     at: TopicPartition,
     read: Callable[[LedgerTopic], bytes | None],
     signer: Signer = UNSIGNED,
 ) -> tuple[LedgerEntry | UnreadableEntry | None, list[TopicPartition]]:
-    """Follow a moved ledger: the entry to which `found`, read at `at`, leads, and the places that were read, `at`
+    """Follow a moved ledger: the entry to which `entry`, read at `at`, leads, and the places that were read, `at`
     first.
 
     `read` reads the value of a topic's last record; None without a record or a topic.
     """
     passed = [at]
-    while isinstance(found, MovedLedger):
-        place = TopicPartition(found.topic, 0)
-        record = None if place in passed else read(LedgerTopic(cluster, found.topic, transactional_id))
+    while isinstance(entry, MovedLedger):
+        place = TopicPartition(entry.topic, 0)
+        record = None if place in passed else read(LedgerTopic(cluster, entry.topic, transactional_id))
         onward = newest(record, {}, place, signer)
-        if onward is None or (not isinstance(onward, UnreadableEntry) and onward.serial < found.serial):
+        if onward is None or (not isinstance(onward, UnreadableEntry) and onward.serial < entry.serial):
             lost = (
-                f"the ledger of {transactional_id!r} is in topic {found.topic!r} since commit {found.serial}, but its"
+                f"the ledger of {transactional_id!r} is in topic {entry.topic!r} since commit {entry.serial}, but its"
             )
             gone = f"{lost} entry is not there: the topic was deleted, or its records were"
-            return unreadable(gone, found.serial), passed
+            return unreadable(gone, entry.serial), passed
         passed.append(place)
-        least = found.serial
-        found = replace(onward, serial=max(onward.serial, least)) if isinstance(onward, UnreadableEntry) else onward
-    return found, passed
+        least = entry.serial
+        entry = replace(onward, serial=max(onward.serial, least)) if isinstance(onward, UnreadableEntry) else onward
+    return entry, passed
 
 
 class LedgerReader:
@@ -239,6 +239,6 @@ def _earliest(cluster: Cluster, at: TopicPartition) -> int:
     return offsets.earliest(cluster, [at])[at]
 
 
-def _fetch(cluster: Cluster, wanted: OffsetRange) -> Iterator[Fetched]:
+def _fetch(cluster: Cluster, offset_range: OffsetRange) -> Iterator[Fetched]:
     fetcher = Fetcher(cluster, isolation_level="read_uncommitted", fetch_max_wait_ms=_FETCH_WAIT_MS)
-    yield from fetcher.fetch([wanted])
+    yield from fetcher.fetch([offset_range])

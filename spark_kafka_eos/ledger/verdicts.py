@@ -130,7 +130,7 @@ def decide(
     verdict = _decide(entry, batch, ended, other_ids, ours, only_markers, deleted, take_over, resolve, calls)
     if not isinstance(verdict, Refuse) or not verdict.resolutions:
         return verdict
-    return _resolved(verdict, verdict.found or f"{name_of(entry)}/{name_of(batch)}", resolve)
+    return _resolved(verdict, verdict.fingerprint or f"{name_of(entry)}/{name_of(batch)}", resolve)
 
 
 def goes_by_another(
@@ -139,17 +139,21 @@ def goes_by_another(
     """The refusal of a query's first batch whose source goes by what another sink than `sink` has committed."""
     if isinstance(entry, UnreadableEntry) or (entry is not None and entry.query_id == batch.query_id):
         return None  # the entry decides
-    given = [each for source in batch.sources if source is not None for each in source.sinks]
+    source_sinks = [identity for source in batch.sources if source is not None for identity in source.sinks]
     if others := sorted(
-        {each.transactional_id for each in given if not is_mark_of(each.transactional_id, sink.transactional_id)}
+        {
+            identity.transactional_id
+            for identity in source_sinks
+            if not is_mark_of(identity.transactional_id, sink.transactional_id)
+        }
     ):
         names = ",".join(others)
         return None if resolve in (f"take-ledger:{names}", f"take-group:{names}") else refusal.another_sink(sink, names)
-    for each in given:
-        if each.cluster and sink.cluster and each.cluster != sink.cluster:
-            return refusal.another_cluster(sink, each)
-        if entry is None and each.ledger_topic and sink.ledger_topic and each.ledger_topic != sink.ledger_topic:
-            return refusal.another_ledger_topic(sink, each)
+    for expected in source_sinks:
+        if expected.cluster and sink.cluster and expected.cluster != sink.cluster:
+            return refusal.another_cluster(sink, expected)
+        if entry is None and expected.ledger_topic and sink.ledger_topic and expected.ledger_topic != sink.ledger_topic:
+            return refusal.another_ledger_topic(sink, expected)
     return None
 
 
@@ -184,9 +188,9 @@ def _decide_batch_write(entry: LedgerEntry | UnreadableEntry | None, write: Micr
     if entry.query_id != write.query_id:
         return refusal.other_job(entry, write)
     version, destinations = write.batch_id, _writes(entry)
-    known = destinations.get(write.destination, "")
+    committed = destinations.get(write.destination, "")
     is_incomplete = entry.incomplete and entry.digest == write.digest
-    if versions.contains(known, version) and not is_incomplete:
+    if versions.contains(committed, version) and not is_incomplete:
         return Skip(reason=f"txnVersion {version} is committed to this destination")
     if entry.incomplete:
         return refusal.incomplete_write(entry, is_same=is_incomplete)
@@ -200,17 +204,17 @@ def _decide_batch_write(entry: LedgerEntry | UnreadableEntry | None, write: Micr
             return refusal.other_topics(write, other.removeprefix(NAMED_BY_ROWS))
     if versions.contains(destinations.get(UNKNOWN_DESTINATION, ""), version):
         return refusal.unknown_destination(write)
-    if version < versions.last(known):
-        return refusal.below(write, versions.last(known))
-    if not known and len(destinations) >= MOST_DESTINATIONS:
+    if version < versions.last(committed):
+        return refusal.below(write, versions.last(committed))
+    if not committed and len(destinations) >= MOST_DESTINATIONS:
         return refusal.too_many_destinations(write, MOST_DESTINATIONS)
     return Write(reason=f"txnVersion {version} is not written to this destination yet")
 
 
 def _overlap(destination: str, other: str) -> bool:
     """Whether two destinations have the same names, and some of the topics are the same and some are not."""
-    topics, others = (each.removeprefix(NAMED_BY_ROWS).split(",") for each in (destination, other))
-    names, other_names = ([topic.partition("@")[0] for topic in each] for each in (topics, others))
+    topics, others = (text.removeprefix(NAMED_BY_ROWS).split(",") for text in (destination, other))
+    names, other_names = ([topic.partition("@")[0] for topic in listing] for listing in (topics, others))
     return names == other_names and not set(topics).isdisjoint(others) and topics != others
 
 
@@ -241,13 +245,13 @@ def _decide(
     return _foreign_entry(entry, batch, ended)
 
 
-def _resolved(refused: Refuse, found: str, resolve: str | None) -> Verdict:
+def _resolved(refused: Refuse, fingerprint: str, resolve: str | None) -> Verdict:
     """The operator's resolution if it matches exactly this refusal; else the refusal, named as what was found."""
     for resolution in refused.resolutions:
-        if resolve == f"{resolution}:{found}":
-            said = f"resolve={resolve} resolves this refusal: {refused.reason}"
-            return Skip(reason=said) if resolution in ("skip", "skip-to") else Write(reason=said)
-    return replace(refused, found=found)
+        if resolve == f"{resolution}:{fingerprint}":
+            reason = f"resolve={resolve} resolves this refusal: {refused.reason}"
+            return Skip(reason=reason) if resolution in ("skip", "skip-to") else Write(reason=reason)
+    return replace(refused, fingerprint=fingerprint)
 
 
 def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Verdict:

@@ -87,8 +87,8 @@ def default_of(row: Option) -> str:
     """The option's default, as a user would write it; empty if there is none."""
     every = (field for kind in (ClientOptions, SourceOptions, SinkOptions) for field in fields(kind))
     defaults = [field.default for field in every if field.name == row.field]
-    shown = [value for value in defaults if value not in (MISSING, None, ())]
-    return f"`{str(shown[0]).lower() if isinstance(shown[0], bool) else shown[0]}`" if shown else ""
+    values = [value for value in defaults if value not in (MISSING, None, ())]
+    return f"`{str(values[0]).lower() if isinstance(values[0], bool) else values[0]}`" if values else ""
 
 
 def _names(row: Option) -> str:

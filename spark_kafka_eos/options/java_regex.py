@@ -80,11 +80,11 @@ def to_python(pattern: str) -> str:
     return translated
 
 
-def _unquoted(found: re.Match[str]) -> str:
+def _unquoted(match: re.Match[str]) -> str:
     r"""The content of `\Q…\E` with an escape before each character; the escape of a letter would mean something."""
-    if found[1] is None:
-        return found[0]
-    return "".join(ch if ch.isascii() and ch.isalpha() else rf"\x{{{ord(ch):x}}}" for ch in found[1])
+    if match[1] is None:
+        return match[0]
+    return "".join(ch if ch.isascii() and ch.isalpha() else rf"\x{{{ord(ch):x}}}" for ch in match[1])
 
 
 class _Translation:
@@ -133,9 +133,9 @@ class _Translation:
     def _peek(self) -> str:
         return self._pattern[self._at : self._at + 1]
 
-    def _take(self, found: str) -> bool:
-        taken = self._pattern.startswith(found, self._at)
-        self._at += len(found) * taken
+    def _take(self, literal: str) -> bool:
+        taken = self._pattern.startswith(literal, self._at)
+        self._at += len(literal) * taken
         return taken
 
     # -- outside a character class
@@ -158,9 +158,9 @@ class _Translation:
                 return ch if ch in ".^$" else _literal(ch)
 
     def _quantifier(self) -> str:
-        found = _QUANTIFIER.match(self._pattern, self._at)
-        self._at += len(found[0]) if found else 0
-        return found[0] if found else ""
+        match = _QUANTIFIER.match(self._pattern, self._at)
+        self._at += len(match[0]) if match else 0
+        return match[0] if match else ""
 
     def _group(self) -> str:
         outside = self._ignore_case
@@ -168,10 +168,10 @@ class _Translation:
             self._at = flags.end()
             self._set(flags)
             opening = self._scope() if self._ignore_case is not outside else "(?:"
-        elif found := _GROUP.match(self._pattern, self._at):
-            self._at = found.end()
-            opening = found[0]
-            if name := found["name"]:
+        elif match := _GROUP.match(self._pattern, self._at):
+            self._at = match.end()
+            opening = match[0]
+            if name := match["name"]:
                 opening = f"(?P<{name}>"
         elif self._pattern.startswith("(?", self._at):
             raise ValueError(f"contains {self._pattern[self._at : self._at + 3]}, which is not Java's syntax")
@@ -206,26 +206,26 @@ class _Translation:
         self._at += 1
         is_negated = self._take("^")
         operands: list[frozenset[str]] = []
-        found: frozenset[str] | None = None
+        characters: frozenset[str] | None = None
         has_class = is_mixed = has_ampersand = False
-        while (ch := self._peek()) != "]" or (found is None and not operands):
+        while (ch := self._peek()) != "]" or (characters is None and not operands):
             if not ch:
                 raise ValueError(f"is not valid: {self._pattern[start:]} without ]")
             if self._take("&&"):
-                if found is None or (operands and is_mixed):
+                if characters is None or (operands and is_mixed):
                     raise ValueError(_AND)
-                operands.append(found)
-                found, has_class, is_mixed = None, False, False
+                operands.append(characters)
+                characters, has_class, is_mixed = None, False, False
                 continue
             if ch == "[":
                 among, has_class = self._class(), True
             else:
                 among, is_mixed, has_ampersand = self._item(), is_mixed or has_class, has_ampersand or ch == "&"
-            found = among if found is None else found | among
+            characters = among if characters is None else characters | among
         self._at += 1
-        if found is None or (operands and has_ampersand):
+        if characters is None or (operands and has_ampersand):
             raise ValueError(_AND)
-        among = found.intersection(*operands)
+        among = characters.intersection(*operands)
         return _NAME - among if is_negated else among
 
     def _item(self) -> frozenset[str]:
@@ -239,7 +239,7 @@ class _Translation:
             if last < first:
                 raise ValueError(f"is not valid: the range {first}-{last} is empty")
         cased = (lambda ch: (ch.lower(), ch.upper())) if self._ignore_case else (lambda ch: (ch,))
-        return frozenset(ch for ch in _NAME if any(first <= one <= last for one in cased(ch)))
+        return frozenset(ch for ch in _NAME if any(first <= variant <= last for variant in cased(ch)))
 
     def _escaped_class(self) -> frozenset[str] | None:
         """`\\d`, `\\P{Alpha}` and the like; None, without moving, if something else comes."""
@@ -255,15 +255,15 @@ class _Translation:
         return _NAME - among if name.isupper() else among
 
     def _property(self) -> frozenset[str]:
-        found = re.compile(r"\\[pP](?:\{([^}]*)\}|(.))").match(self._pattern, self._at)
-        name = (found[1] or found[2]) if found else ""
-        if found is None or name not in _PROPERTIES:
-            shown = found[0] if found else self._pattern[self._at :]
-            raise ValueError(f"contains {shown}, a property that is not supported")
+        match = re.compile(r"\\[pP](?:\{([^}]*)\}|(.))").match(self._pattern, self._at)
+        name = (match[1] or match[2]) if match else ""
+        if match is None or name not in _PROPERTIES:
+            construct = match[0] if match else self._pattern[self._at :]
+            raise ValueError(f"contains {construct}, a property that is not supported")
         among = _PROPERTIES[name]
         if self._ignore_case and len(among & _LOWER) != len(among & _UPPER):
-            raise ValueError(f"contains {found[0]} with the flag (?i), which depends on the release of Java")
-        self._at = found.end()
+            raise ValueError(f"contains {match[0]} with the flag (?i), which depends on the release of Java")
+        self._at = match.end()
         return among
 
     def _character(self) -> str:

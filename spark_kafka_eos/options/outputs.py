@@ -38,7 +38,7 @@ class OutputTopic:
 
 def names(declared: Iterable[OutputTopic]) -> list[str]:
     """The topics' names."""
-    return [each.topic for each in declared]
+    return [output.topic for output in declared]
 
 
 def shown(declared: Iterable[OutputTopic]) -> str:

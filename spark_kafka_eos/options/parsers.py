@@ -58,11 +58,11 @@ def flag(value: str) -> bool:
 
 def one_of(*choices: str, **synonyms: str) -> Callable[[str], str]:
     """One of `choices`, case-insensitive; `synonyms` maps other spellings to a choice."""
-    known = {choice.lower(): choice for choice in choices} | synonyms
+    spellings = {choice.lower(): choice for choice in choices} | synonyms
 
     def parse(value: str) -> str:
         try:
-            return known[value.strip().lower()]
+            return spellings[value.strip().lower()]
         except KeyError:
             raise ValueError(f"{value!r} is not one of {', '.join(choices)}") from None
 
@@ -115,10 +115,10 @@ def output_topics(value: str) -> tuple[OutputTopic, ...]:
     for entry in (entry.strip() for entry in text(value).split(",") if entry.strip()):
         name, colon, numbers = entry.partition(":")
         name = topic(name)
-        found = _numbers(entry, numbers) if colon else None
-        if name in declared and (declared[name] is None) != (found is None):
+        partitions = _numbers(entry, numbers) if colon else None
+        if name in declared and (declared[name] is None) != (partitions is None):
             raise ValueError(f"{name} is listed as a whole topic and with partitions")
-        declared[name] = None if found is None else (declared.get(name) or set()) | found
+        declared[name] = None if partitions is None else (declared.get(name) or set()) | partitions
     return tuple(
         OutputTopic(topic=name, partitions=None if numbers is None else frozenset(numbers))
         for name, numbers in declared.items()
@@ -259,12 +259,12 @@ def _json(value: str, shape: str) -> Mapping[str, object]:
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """The pairs as a dict. One of two values for the same key would be dropped."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"{twice!r} occurs twice")
-    return found
+    return unique
 
 
 def _whole(value: object, minimum: int, maximum: int = LONG_MAX) -> int | None:

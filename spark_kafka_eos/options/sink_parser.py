@@ -39,8 +39,8 @@ def sink_options(
     topic, allowed = values.get("topic"), values.get("output_topics", ())
     require_declared(topic, allowed)
     if ("txn_app_id" in values) != ("txn_version" in values):
-        given, missing = ("txnAppId", "txnVersion") if "txn_app_id" in values else ("txnVersion", "txnAppId")
-        raise ConfigurationError(given, f"requires {missing}")
+        present, missing = ("txnAppId", "txnVersion") if "txn_app_id" in values else ("txnVersion", "txnAppId")
+        raise ConfigurationError(present, f"requires {missing}")
     _check_dead_letters(values)
     values.setdefault("transactional_id", "")
     values.setdefault("group_id", values["transactional_id"])
@@ -64,16 +64,16 @@ def require_declared(topic: str | None, output_topics: Sequence[OutputTopic]) ->
         raise ConfigurationError("topic", f"{topic} is not in outputTopics ({shown(output_topics)})")
 
 
-def output_topics_of(options: SinkOptions, given: str | Iterable[str] | None) -> tuple[OutputTopic, ...]:
-    """What one transaction may write: what the writer may, or what is `given` for it, in the option's form.
+def output_topics_of(options: SinkOptions, declaration: str | Iterable[str] | None) -> tuple[OutputTopic, ...]:
+    """What one transaction may write: what the writer may, or its own `declaration`, in the option's form.
 
     Raises ConfigurationError for none, and for one that the writer may not write.
     """
-    if given is None:
+    if declaration is None:
         return options.output_topics
-    text = given if isinstance(given, str) else ",".join(given)
+    text = declaration if isinstance(declaration, str) else ",".join(declaration)
     declared: tuple[OutputTopic, ...] = select(take({"outputTopics": text}, SINK), SinkOptions)["output_topics"]
-    others = [each for each in declared if options.output_topics and not each.within(options.output_topics)]
+    others = [output for output in declared if options.output_topics and not output.within(options.output_topics)]
     if others:
         raise ConfigurationError(
             "outputTopics",
@@ -117,11 +117,11 @@ def _check_dead_letters(values: Mapping[str, Any]) -> None:
 
 def _check_partitions_of_dead_letters(aside: str | None, declared: Iterable[OutputTopic]) -> None:
     """A dead letter's partition follows from its key, and there is nowhere else to put one that may not go there."""
-    for each in declared:
-        if each.topic == aside and each.partitions is not None:
+    for output in declared:
+        if output.topic == aside and output.partitions is not None:
             raise ConfigurationError(
                 "outputTopics",
-                f"declares only some partitions of the dead-letter topic ({each})",
+                f"declares only some partitions of the dead-letter topic ({output})",
                 action="Omit the dead-letter topic: outputTopics need not list it.",
             )
 

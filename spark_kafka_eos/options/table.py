@@ -389,14 +389,14 @@ def take(options: Mapping[str, object], side: Side) -> dict[str, object]:
     """
     values: dict[str, object] = {}
     named: dict[str, str] = {}
-    for given, value in options.items():
-        if value is None or _from_spark(given):
+    for name, value in options.items():
+        if value is None or _from_spark(name):
             continue
-        row = _row(_SPELLED.get(given.lower(), given), side)
+        row = _row(_SPELLED.get(name.lower(), name), side)
         if row is None:
             continue
-        if (before := named.setdefault(row.field, given)) != given:
-            raise ConfigurationError(given, f"cannot be combined with {before!r}, which is another name for it")
+        if (before := named.setdefault(row.field, name)) != name:
+            raise ConfigurationError(name, f"cannot be combined with {before!r}, which is another name for it")
         try:
             values[row.field] = row.parse(_as_text(value))
         except ValueError as error:
@@ -410,23 +410,23 @@ def _from_spark(name: str) -> bool:
     return lowered in ("path", "paths", "queryname", "owner", "provider") or lowered.startswith("option.")
 
 
-def _row(given: str, side: Side) -> Option | None:
-    """The row of an option, which is `given` as documented; None if it has no effect."""
-    lowered = given.lower()
+def _row(name: str, side: Side) -> Option | None:
+    """The row of an option, whose `name` is spelt as documented; None if it has no effect."""
+    lowered = name.lower()
     row = _BY_NAME.get(lowered)
     if row is not None and row.side in (side, BOTH):
         return row
     if row is not None and row.name.startswith("kafka."):  # one property file works for both
-        say_without_effect(given, f"it applies to the {row.side.value} only")
+        say_without_effect(name, f"it applies to the {row.side.value} only")
         return None
     if row is not None:
         raise ConfigurationError(row.name, f"is an option of the {row.side.value}, not of the {side.value}")
-    if reason := REFUSED.get(given):
-        raise ConfigurationError(given, reason)
-    if reason := WITHOUT_EFFECT.get(given):
-        say_without_effect(given, reason)
+    if reason := REFUSED.get(name):
+        raise ConfigurationError(name, reason)
+    if reason := WITHOUT_EFFECT.get(name):
+        say_without_effect(name, reason)
         return None
-    raise ConfigurationError(given, "unknown option", action=similar(given, side))
+    raise ConfigurationError(name, "unknown option", action=similar(name, side))
 
 
 def is_known(name: str) -> bool:
@@ -457,9 +457,9 @@ def similar(unknown: str, side: Side = BOTH, *, at_least: float = 0.6) -> str:
 
 
 @functools.cache
-def say_without_effect(given: str, reason: str) -> None:
+def say_without_effect(name: str, reason: str) -> None:
     """Log once that an option, spelt as documented, has no effect."""
-    _log.warning("option %s has no effect: %s", given, reason)
+    _log.warning("option %s has no effect: %s", name, reason)
 
 
 def _as_text(value: object) -> str:

@@ -85,9 +85,9 @@ def unused(parsed: Mapping[str, object], write: WriteKind) -> Iterator[Unused]:
         writes.add(WriteKind.UNREPEATABLE)
     if write is WriteKind.FOREACH_BATCH and parsed.get("append_mode") == "executors":
         writes.add(WriteKind.EXECUTORS)
-    found: dict[str, Unused] = {}
+    rows: dict[str, Unused] = {}
     for row in sorted(UNUSED, key=lambda row: not row.refused):
-        given = parsed.get(field_of(row.option))
-        if row.write in writes and given is not None and row.value in (None, given):
-            found.setdefault(row.option, row)
-    yield from found.values()
+        value = parsed.get(field_of(row.option))
+        if row.write in writes and value is not None and row.value in (None, value):
+            rows.setdefault(row.option, row)
+    yield from rows.values()

@@ -20,5 +20,5 @@ class Limit:
     share: float | None = None
 
     def __str__(self) -> str:
-        shown = [] if self.count is None else [str(self.count)]
-        return ",".join([*shown, *([] if self.share is None else [f"{100 * self.share:g}%"])])
+        parts = [] if self.count is None else [str(self.count)]
+        return ",".join([*parts, *([] if self.share is None else [f"{100 * self.share:g}%"])])

@@ -34,7 +34,7 @@ class TableDiagnosis:
     checkpoint.
     """
 
-    held: TableVersion
+    table: TableVersion
     token: Token | UnreadableToken | None
     transaction: Prepared
     kafka: Diagnosis
@@ -91,7 +91,7 @@ def _looked(cluster: Cluster, options: SinkOptions, table: TableVersion, planned
         )
 
     return TableDiagnosis(
-        held=table,
+        table=table,
         token=token,
         transaction=transaction,
         kafka=diagnosis,

@@ -94,7 +94,7 @@ class OffsetPlanner:
         self._pins = False
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
-        self.left = 0  # offsets that a limit left to later micro-batches when one was planned last
+        self.remaining = 0  # offsets that a limit left to later micro-batches when one was planned last
         self._planned: JsonOffsets | None = None  # the end of the last micro-batch that was planned here
         self._weights: dict[TopicPartition, float] = {}  # bytes per offset
         self._sampled = float("-inf")
@@ -265,7 +265,7 @@ class OffsetPlanner:
 
         `limited`: whether the options that limit a micro-batch apply (the trigger may override them).
         """
-        self.left = 0
+        self.remaining = 0
         self._planned = self._next(start, limited=limited)
         return self._planned
 
@@ -334,7 +334,7 @@ class OffsetPlanner:
         limit = self._options.max_offsets_per_trigger
         within = planning.end_offsets(begin, earliest=earliest, latest=end, limit=limit)
         within = self._within_bytes(begin, within)
-        self.left = sum(end[tp] - at for tp, at in within.items())
+        self.remaining = sum(end[tp] - at for tp, at in within.items())
         return within
 
     def pin(self) -> None:

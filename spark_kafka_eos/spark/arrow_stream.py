@@ -97,7 +97,7 @@ def arrow_stream(
     reader = RangeReader(
         _read(options, decode or {}),
         transform if sql is None else SqlTransform(sql),
-        given=options.columns,
+        columns=options.columns,
         decode=_of_key_and_value("decode", decode),
         encode=_of_key_and_value("encode", encode),
     )
@@ -137,12 +137,12 @@ def chosen(options: SourceOptions, schema: StructType | str | None, *, copy: boo
 class RangeReader:
     """In an encode task: the records of the offset ranges that Spark passes, with columns of the sink.
 
-    `given` are the columns for the transform; if it is empty, all that are read.
+    `columns` are those for the transform; if it is empty, all that are read.
     """
 
     source: SourceOptions
     transform: Transform | SqlTransform | None
-    given: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     decode: Mapping[str, Decoder] = field(default_factory=dict)
     encode: Mapping[str, Encoder] = field(default_factory=dict)
 
@@ -174,7 +174,7 @@ class RangeReader:
                 action="Set it on the TransactionalWriter, or decode with mode='fail'.",
             )
         read = arrow_schema(include_headers=self.source.include_headers, columns=self.source.columns)
-        columns = given_schema(read, self.given, self.decode)
+        columns = given_schema(read, self.columns, self.decode)
         if isinstance(self.transform, SqlTransform):
             empty = self.transform.check(columns)
             self.transform.close()
@@ -186,7 +186,7 @@ class RangeReader:
         self._of_sink(empty, settings)
 
     def _rows(self, records: pa.RecordBatch, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
-        batch, dead = decoded(records, self.given, self.decode)
+        batch, dead = decoded(records, self.columns, self.decode)
         for returned in self._transformed(batch):
             rows = self._of_sink(returned, settings)
             yield with_dead(rows, dead) if permissive(self.decode) else rows

@@ -164,7 +164,7 @@ class KafkaEosStreamReader(QuickAck, StreamReader):
 
     def _warn_of_triggers(self) -> None:
         """Once, if the first micro-batch is limited: with these triggers, Spark asks for no other one."""
-        if not self._asked and (remaining := self._planner.left):
+        if not self._asked and (remaining := self._planner.remaining):
             log.warning(
                 "this Spark does not say which trigger the query has. With availableNow or once, it ends after one "
                 "micro-batch, and leaves %s offsets to its next start: docs/source.md",

@@ -50,7 +50,7 @@ def _connection_to_spark() -> socket.socket | None:
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name == "worker" and frame.f_code.co_filename.endswith(_DAEMON):
-            found = frame.f_locals.get("sock")
-            return found if isinstance(found, socket.socket) else None
+            connection = frame.f_locals.get("sock")
+            return connection if isinstance(connection, socket.socket) else None
         frame = frame.f_back
     return None

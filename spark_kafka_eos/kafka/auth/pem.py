@@ -25,8 +25,8 @@ def is_in_lines(text: str) -> bool:
 
 def blocks(text: str, kind: str) -> str:
     """Those blocks whose label ends with `kind`, "CERTIFICATE" or "KEY"."""
-    found = (match for match in _BLOCK.finditer(_unescaped(text)) if match["label"].endswith(kind))
-    return "\n".join(map(_block, found))
+    matches = (match for match in _BLOCK.finditer(_unescaped(text)) if match["label"].endswith(kind))
+    return "\n".join(map(_block, matches))
 
 
 def _unescaped(text: str) -> str:

@@ -52,8 +52,8 @@ def participant_of(text: str) -> Participant:
 
 def table_lines(diagnosis: TableDiagnosis) -> Iterator[tuple[str, str]]:
     """What the table holds, what Kafka says of it, and what the next start will do: name and text of each line."""
-    signed = ", signed" if is_signed(diagnosis.held.token) else ""
-    yield "table", f"at version {diagnosis.held.version}: {_token(diagnosis.token)}{signed}"
+    signed = ", signed" if is_signed(diagnosis.table.token) else ""
+    yield "table", f"at version {diagnosis.table.version}: {_token(diagnosis.token)}{signed}"
     if isinstance(diagnosis.token, Token):
         of = diagnosis.token.identity
         yield (
@@ -97,7 +97,7 @@ def _state(diagnosis: TableDiagnosis) -> str:
 def table_json(diagnosis: TableDiagnosis) -> dict[str, Any]:
     """The same as plain values."""
     token = diagnosis.token
-    fields: dict[str, Any] = {"version": diagnosis.held.version, "signed": is_signed(diagnosis.held.token)}
+    fields: dict[str, Any] = {"version": diagnosis.table.version, "signed": is_signed(diagnosis.table.token)}
     match token:
         case Token():
             of = token.identity

@@ -138,8 +138,8 @@ def _rpc_row(rpc: Rpc, scale: _Scale) -> str:
     name = f"{task}{first.api} {first.about}".rstrip()
     drawn = [_row(name, rpc.milliseconds)]
     if len(rpc.attempts) > 1:
-        left, right, middle = scale.at(first.start), scale.at(last.start), _ROW // 2
-        drawn.append(f"<line class='wait' x1='{left}' x2='{right}' y1='{middle}' y2='{middle}'/>")
+        start, end, middle = scale.at(first.start), scale.at(last.start), _ROW // 2
+        drawn.append(f"<line class='wait' x1='{start}' x2='{end}' y1='{middle}' y2='{middle}'/>")
     for attempt in rpc.attempts:
         title = f"{name} at {attempt.node}: {attempt.milliseconds:.1f} ms {attempt.error}".rstrip()
         drawn.append(_bar(attempt, "failed" if attempt.error else "rpc", title, scale))
@@ -155,11 +155,11 @@ def _row(name: str, milliseconds: float) -> str:
     return _text(_NAMES, cut, anchor="end", y=15) + _text(_PLOT - 12, f"{took} ms", "quiet", anchor="end", y=15)
 
 
-def _beside(left: float, right: float, errors: str) -> str:
+def _beside(start: float, end: float, errors: str) -> str:
     """The errors on the side of the bars that has more room."""
-    if _WIDTH - right >= left - _PLOT:
-        return _text(right + 6, errors, "error", y=15)
-    return _text(left - 6, errors, "error", anchor="end", y=15)
+    if _WIDTH - end >= start - _PLOT:
+        return _text(end + 6, errors, "error", y=15)
+    return _text(start - 6, errors, "error", anchor="end", y=15)
 
 
 def _text(x: float, text: str, kind: str = "", anchor: str = "start", y: int = 0) -> str:
@@ -167,7 +167,7 @@ def _text(x: float, text: str, kind: str = "", anchor: str = "start", y: int = 0
 
 
 def _bar(span: Phase | Request, kind: str, title: str, scale: _Scale) -> str:
-    left, right = scale.at(span.start), scale.at(span.start + span.milliseconds)
-    width = max(round(right - left, 1), 2)
-    box = f"<rect class='{kind}' x='{left}' y='4' width='{width}' height='{_ROW - 8}' rx='2'>"
+    start, end = scale.at(span.start), scale.at(span.start + span.milliseconds)
+    width = max(round(end - start, 1), 2)
+    box = f"<rect class='{kind}' x='{start}' y='4' width='{width}' height='{_ROW - 8}' rx='2'>"
     return f"{box}<title>{_escaped(title)}</title></rect>"

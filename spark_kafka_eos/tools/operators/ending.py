@@ -148,13 +148,13 @@ def carry_out(
                 transaction_version=of.transaction_version,
             ).end(of, commit=True)
         case "fence":
-            _log.warning("fencing the table at version %d, then sending InitProducerId", diagnosis.held.version)
+            _log.warning("fencing the table at version %d, then sending InitProducerId", diagnosis.table.version)
             try:
                 with naming_the_table("cannot be fenced"):
-                    participant.commit(None, diagnosis.held.token, after=diagnosis.held.version)
+                    participant.commit(None, diagnosis.table.token, after=diagnosis.table.version)
             except Conflict as error:
                 raise ToolFailed(
-                    f"the table is no longer at version {diagnosis.held.version}: a driver is alive, and has written "
+                    f"the table is no longer at version {diagnosis.table.version}: a driver is alive, and has written "
                     "to it",
                     action="Nothing was changed. Run the command again.",
                 ) from error

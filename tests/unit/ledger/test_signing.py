@@ -78,7 +78,7 @@ def test_what_is_not_signed_for_this_id_is_refused_and_never_skipped(forged):
     refusal = verdict(forged)
     assert isinstance(refusal, Refuse)
     assert "not signed with ledgerKey" in refusal.reason and "before the key was set" in refusal.reason
-    assert refusal.resolutions == ("write", "skip") and refusal.found, (
+    assert refusal.resolutions == ("write", "skip") and refusal.fingerprint, (
         "so that a key can be set for a ledger without one"
     )
     assert OLD not in str(refusal) and NEW not in str(refusal)

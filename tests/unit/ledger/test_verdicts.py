@@ -694,7 +694,7 @@ class CrashesAndRestores(RuleBasedStateMachine):
                 self.group.update(batch.end)
             case Refuse() as refusal:
                 self.stopped = True
-                self.offered = f"skip-to:{refusal.found}" if "skip-to" in refusal.resolutions else None
+                self.offered = f"skip-to:{refusal.fingerprint}" if "skip-to" in refusal.resolutions else None
                 return
             case Skip():
                 pass

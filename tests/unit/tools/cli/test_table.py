@@ -58,7 +58,7 @@ def test_a_package_that_the_module_needs_is_not_taken_for_the_module(tmp_path, m
 
 def test_a_token_that_cannot_be_used_says_why():
     found = TableDiagnosis(
-        held=TableVersion(version=4, token='{"mac": "m"}'),
+        table=TableVersion(version=4, token='{"mac": "m"}'),
         token=UnreadableToken(reason="it is not signed with ledgerKey"),
         transaction="over",
         kafka=Diagnosis(entry=None),
@@ -73,6 +73,6 @@ def test_a_token_that_cannot_be_used_says_why():
 
 def test_a_table_that_has_just_been_created_goes_on():
     found = TableDiagnosis(
-        held=TableVersion(), token=None, transaction="over", kafka=Diagnosis(entry=None), standing=Write(reason="w")
+        table=TableVersion(), token=None, transaction="over", kafka=Diagnosis(entry=None), standing=Write(reason="w")
     )
     assert dict(table_lines(found)) == {"table": "at version 0: no token", "next start": "goes on as the ledger says"}

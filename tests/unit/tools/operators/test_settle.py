@@ -35,7 +35,7 @@ SAME = Skip(reason="table and Kafka have it")
 
 def settled(standing, owner=IDLE, entry=ENTRY, *, fence_owner=False):
     found = TableDiagnosis(
-        held=TableVersion(version=9),
+        table=TableVersion(version=9),
         token=None,
         transaction="over",
         kafka=Diagnosis(entry=entry, owner=owner),
