@@ -88,6 +88,7 @@ def test_a_commands_extra_installs_the_packages_that_the_command_needs():
 
 
 EXPLAINED = {"spark_kafka_eos/tools/cli/runbook.md"}  # of docs/, for `kafka-eos explain`
+AT_EACH_START = {"spark_kafka_eos.pth"}  # in site-packages itself, where Python looks for such files
 
 
 def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
@@ -102,7 +103,8 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
     ).stdout.split()  # fmt: skip
     version = wheel.name.split("-")[1]
     scripts = {f"spark_kafka_eos-{version}.data/scripts/kafka-eos-python"}
-    assert packed == {name for name in tracked if (ROOT / name).is_file() and "/bin/" not in name} | scripts | EXPLAINED
+    modules = {name for name in tracked if (ROOT / name).is_file() and "/bin/" not in name and not name.endswith(".pth")}
+    assert packed == modules | scripts | EXPLAINED | AT_EACH_START
     assert {"spark_kafka_eos/py.typed", "spark_kafka_eos/testing/jars.sha256"} <= packed
     first = wheel.read_bytes()
     wheel.unlink()

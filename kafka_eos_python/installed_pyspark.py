@@ -1,0 +1,67 @@
+"""PySpark is imported from site-packages, where it has bytecode, not from the ZIP of the same release inside it.
+
+Spark puts `pyspark.zip`, py4j's ZIP and its own JAR before everything else in the path of each Python process that it
+starts (`PythonUtils.sparkPythonPath`). The ZIP has no bytecode, so that each of about seven processes before a query's
+first batch compiles PySpark, for half a second to a second and a half.
+
+The wheel has `spark_kafka_eos.pth`, which pip puts into site-packages. Python's `site` module runs its line at each
+start: it looks for a `pyspark.zip` in the path, and calls this only if there is one. So this runs before any import of
+PySpark, and may not take long: it imports nothing that Python has not imported already.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+VARIABLE = "KAFKA_EOS_PYSPARK"  # `zip`: the path stays as Spark makes it
+_ZIP = os.path.join("pyspark", "python", "lib", "pyspark.zip")  # noqa: PTH118 - pathlib takes longer than all of this
+
+
+def leave_archives_out() -> None:
+    """Take Spark's archives out of `sys.path` if they are parts of the PySpark that Python then finds."""
+    if os.environ.get(VARIABLE) != "zip":
+        sys.path[:] = without_own_archives(sys.path)
+
+
+def without_own_archives(path: list[str]) -> list[str]:
+    """`path` without Spark's archives, if they lie inside an installed PySpark, and Python then imports that one. Else
+    `path` as it is: with a Spark that pip did not install, with two of them, with another PySpark before it.
+
+    pip installs the ZIP as a part of PySpark, so both have the same release. py4j is a package of its own, and its ZIP
+    has the release in its name.
+    """
+    zips = {entry for entry in path if os.path.basename(entry) == "pyspark.zip"}  # noqa: PTH119
+    site = _site_packages(zips.pop()) if len(zips) == 1 else None
+    if site is None:
+        return path
+    rest = [entry for entry in path if not _is_part(entry, site)]
+    return rest if _first_with_pyspark(rest) == site else path
+
+
+def _site_packages(archive: str) -> str | None:
+    """The folder in which the PySpark is installed that the ZIP is a part of; None if there is no such one."""
+    real = os.path.realpath(archive)
+    site = real.removesuffix(os.sep + _ZIP)
+    daemon = os.path.join(site, "pyspark", "daemon.py")  # noqa: PTH118
+    return site if site != real and os.path.isfile(daemon) else None  # noqa: PTH113
+
+
+def _is_part(entry: str, site: str) -> bool:
+    """Whether an entry of the path is an archive of the PySpark in `site`, whose modules are installed there too."""
+    folder, name = os.path.split(os.path.realpath(entry))
+    pyspark = os.path.join(site, "pyspark")  # noqa: PTH118
+    if folder == os.path.join(pyspark, "jars"):  # noqa: PTH118
+        return name.startswith("spark-core_")  # it has no module; each import looks through its list of files
+    if folder != os.path.join(pyspark, "python", "lib"):  # noqa: PTH118
+        return False
+    release = name.removeprefix("py4j-").removesuffix("-src.zip")
+    return name == "pyspark.zip" or os.path.isdir(os.path.join(site, f"py4j-{release}.dist-info"))  # noqa: PTH112, PTH118
+
+
+def _first_with_pyspark(path: list[str]) -> str | None:
+    """The first folder of the path in which Python finds a `pyspark`, resolved; None if there is none."""
+    for entry in path:
+        if any(os.path.exists(os.path.join(entry, name)) for name in ("pyspark", "pyspark.py")):  # noqa: PTH110, PTH118
+            return os.path.realpath(entry)
+    return None
