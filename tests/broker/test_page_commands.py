@@ -81,7 +81,8 @@ class Site:
     def live(self, command: str, shows: str) -> tuple[int, str]:
         """The same on a terminal, for a command that goes on: it is interrupted once it has shown this."""
         terminal, other = pty.openpty()
-        words = ["bash", "-ec", f"exec {self.here(command)}"]
+        # Who runs the tests in a shell's background has Ctrl-C ignored, and so have all of their processes.
+        words = ["env", "--default-signal=INT", "bash", "-ec", f"exec {self.here(command)}"]
         process = subprocess.Popen(
             words, cwd=self.folder, env=self.environment | {"TERM": "xterm"}, stdin=other, stdout=other, stderr=other
         )

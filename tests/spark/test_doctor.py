@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pyspark
 import pytest
@@ -32,6 +30,7 @@ def test_the_executor_of_a_local_session_has_what_the_tests_have(spark: SparkSes
     assert who.startswith("executors on ")
     assert python.version == sys.version_info[:3]
     assert python.modules[PYSPARK].version == pyspark.__version__
+    assert not python.modules[PYSPARK].zipped, "the ZIP is the first in Spark's path"
     assert python.modules[CONNECTOR].error == ""
     assert [each for each in findings(who, python, cure="") if each.severity is not Severity.OK] == []
     assert {each.severity for each in together({"driver": python, who: python})} == {Severity.OK}
@@ -57,32 +56,6 @@ def test_a_bare_python_of_the_executors_is_told_by_the_shell_and_by_the_executor
         assert each["severity"] == "error"
         assert each["found"].startswith("lacks google-crc32c (not installed), kafka-python (not installed), numpy")
     assert len(asked) == 1
-
-
-@pytest.mark.slow
-def test_unpacked_by_fix_the_zip_has_the_bytecode_that_executors_import(tmp_path) -> None:
-    installed = Path(pyspark.__path__[0])
-    home = tmp_path / "spark"
-    shutil.copytree(installed / "python", home / "python")
-    for folder in ("bin", "jars"):
-        (home / folder).symlink_to(installed / folder)
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT),
-    }
-    whole = [*COMMAND, "--fix", "--yes", "--cluster", "--master", "local[1]"]
-    done = subprocess.run(whole, env=environment, stdout=subprocess.PIPE, check=False, timeout=280)
-    found = {each["subject"]: each for each in json.loads(done.stdout)["findings"]}
-    assert done.returncode == 0, found
-    assert found["start of Python: PySpark"]["severity"] == "ok"
-    files = [each["found"] for subject, each in found.items() if subject.startswith("PySpark of ")]
-    assert len(files) == 2
-    assert all(f"{home}/python/lib/pyspark.zip/pyspark/__init__.py" in file for file in files)
-    assert subprocess.run([*COMMAND, "--undo"], env=environment, check=False, timeout=60).returncode == 0
-    zipped = home / "python" / "lib" / "pyspark.zip"
-    assert zipped.read_bytes() == (installed / "python" / "lib" / "pyspark.zip").read_bytes()
 
 
 @pytest.mark.slow

@@ -16,14 +16,12 @@ import typer
 
 from kafka_eos_python import beside
 from kafka_eos_python.launcher import hindrance
-from spark_kafka_eos.errors import ToolFailed
-from spark_kafka_eos.kafka.words import printable
 from spark_kafka_eos.preflight.findings import Finding
 from spark_kafka_eos.tools.cli.errors import FAILED
 from spark_kafka_eos.tools.cli.findings import counted, errors, table
 from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
 from spark_kafka_eos.tools.cli.terminal import Console, Text
-from spark_kafka_eos.tools.doctor import archive, folders, gather, pythons, spark_home, start
+from spark_kafka_eos.tools.doctor import folders, gather, pythons, spark_home, start
 from spark_kafka_eos.tools.doctor.facts import Interpreter, Silent, Spark
 
 
@@ -43,12 +41,9 @@ def doctor(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark; can be repeated.")
     ] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Unpack Spark's pyspark.zip, if it has no bytecode.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take back what --fix changed; check nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Look at this machine, its Spark and its Python workers, and say what to do. Changes nothing, unless --fix.
+    """Look at this machine, its Spark and its Python workers, and say what to do. Changes nothing.
 
     Run it where the driver runs, in the same shell: environment variables decide what Spark starts.
 
@@ -58,19 +53,10 @@ def doctor(
               2: the command line is wrong
               3: it could not be checked or done
     """
-    if fix and undo:
-        raise typer.BadParameter("cannot be used together with --fix", param_hint="--undo")
     overrides = parse_options(conf or [], "--conf", "spark.executor.cores=2")
     environment = dict(os.environ)
     spark = gather.spark_of(environment)
-    if undo:
-        packed = _archive(spark)
-        archive.pack(packed)
-        Console(stderr=True, highlight=False).print(f"{packed} is the ZIP again.")
-        return
     settings = {**gather.settings_of(spark, environment), **overrides}
-    if fix:
-        _unpack(_archive(spark), pythons.commands(environment, settings)[pythons.Use.FUNCTIONS], yes=yes)
     master = master or settings.get("spark.master") or "local[*]"
     findings = _of_machine(spark, environment, settings, master if cluster else None)
     for kind, location in (
@@ -178,27 +164,3 @@ def _launcher() -> str | None:
     """kafka-eos-python of this command's environment, None if it is not installed there."""
     launcher = beside(sys.executable)
     return None if launcher == sys.executable else launcher
-
-
-def _archive(spark: Spark | None) -> Path:
-    if spark is None:
-        raise ToolFailed("Spark was not found", action="Set SPARK_HOME.")
-    return archive.archive_of(spark.home)
-
-
-def _unpack(zipped: Path, python: str, *, yes: bool) -> None:
-    """Unpack pyspark.zip after a confirmation; does nothing if it is not a ZIP without bytecode."""
-    if not archive.can_be_unpacked(zipped):
-        return
-    if not yes:
-        typer.confirm(
-            printable(
-                f"{zipped} becomes a link to a folder with the same PySpark and bytecode; 'kafka-eos doctor --undo' "
-                "puts the ZIP back. Do not do it while programs use this Spark, because they import from the ZIP, nor "
-                "for YARN, which uploads the ZIP: use kafka-eos-python there.\nUnpack it?"
-            ),
-            abort=True,
-            err=True,
-        )
-    folder = archive.unpack(zipped, python)
-    Console(stderr=True, highlight=False).print(f"{zipped} leads to {folder.name}. Back: kafka-eos doctor --undo")

@@ -4,5 +4,4 @@ self_report                 what a Python says of itself; its text runs in any P
 facts                       what was found, as values
 pythons start spark_home folders    find in the facts what would fail, or costs time
 gather executors brokers    read the facts: here, on a cluster's executors, of a Kafka cluster
-archive                     unpacks pyspark.zip, and takes that back
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from kafka_eos_python.installed_pyspark import VARIABLE
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.tools.doctor.facts import Imported, Interpreter
 from spark_kafka_eos.tools.doctor.pythons import CONNECTOR, PYSPARK, REQUIREMENTS, to_use
@@ -41,18 +42,24 @@ def _imports(answers: Mapping[str, Interpreter], hindrance: str | None) -> Findi
 def _pyspark(answers: Mapping[str, Interpreter], environment: Mapping[str, str], launcher: str | None) -> Finding:
     subject = "start of Python: PySpark"
     compiling = [who for who, python in answers.items() if _compiles_pyspark(python)]
+    launched = all(Path(who).name == LAUNCHER for who in compiling)
     if not compiling:
         return Finding(severity=Severity.OK, subject=subject, found="imported with bytecode, or not at all")
-    launched = all(Path(who).name == LAUNCHER for who in compiling)
-    use = None if launcher is None or launched else to_use(launcher, environment)
-    mend = "kafka-eos doctor --fix, which unpacks it"
     return Finding(
         severity=Severity.WARNING,
         subject=subject,
         found=f"compiled from pyspark.zip at each start, by {', '.join(compiling)}",
         meaning="Each process takes about half a second longer, and a query's first batch waits for about seven",
-        action=f"Run: {mend}" if use is None else f"{use}; or run: {mend}",
+        action=_to_import_bytecode(environment, None if launched else launcher),
     )
+
+
+def _to_import_bytecode(environment: Mapping[str, str], launcher: str | None) -> str:
+    if environment.get(VARIABLE) == "zip":
+        return f"Unset {VARIABLE}"
+    if launcher is not None:
+        return to_use(launcher, environment)
+    return "Install PySpark of Spark's release with pip where these Pythons have spark-kafka-eos"
 
 
 def _compiles_pyspark(python: Interpreter) -> bool:

@@ -103,7 +103,9 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(tmp_path):
     ).stdout.split()  # fmt: skip
     version = wheel.name.split("-")[1]
     scripts = {f"spark_kafka_eos-{version}.data/scripts/kafka-eos-python"}
-    modules = {name for name in tracked if (ROOT / name).is_file() and "/bin/" not in name and not name.endswith(".pth")}
+    modules = {
+        name for name in tracked if (ROOT / name).is_file() and "/bin/" not in name and not name.endswith(".pth")
+    }
     assert packed == modules | scripts | EXPLAINED | AT_EACH_START
     assert {"spark_kafka_eos/py.typed", "spark_kafka_eos/testing/jars.sha256"} <= packed
     first = wheel.read_bytes()

@@ -13,6 +13,7 @@ import pytest
 
 from kafka_eos_python.installed_pyspark import without_own_archives
 from tests.pages import ROOT
+from tests.wheel import wheel_environment
 
 LINE = (ROOT / "kafka_eos_python" / "spark_kafka_eos.pth").read_text()
 STDLIB = str(Path(os.__file__).parent)
@@ -127,6 +128,37 @@ def test_a_python_that_spark_starts_leaves_the_archives_out_unless_a_variable_ke
         entry for entry in seen_path(PYTHONPATH="") if entry.endswith(".zip")
     ]
     assert str(lib / "pyspark.zip") in seen_path(PYTHONPATH=archives, KAFKA_EOS_PYSPARK="zip")
+
+
+def test_what_pip_installs_leaves_the_archives_out_and_pip_removes_it(tmp_path):
+    """The wheel, in an environment of its own, which has PySpark as pip installs it."""
+    environment = {name: value for name, value in wheel_environment(tmp_path).items() if name != "PYTHONPATH"}
+    python = tmp_path / "bin" / "python"
+    (packages,) = (tmp_path / "lib").glob("python*/site-packages")
+    lib = packages / "pyspark" / "python" / "lib"
+    lib.mkdir(parents=True)
+    (packages / "pyspark" / "daemon.py").touch()
+    zipped = lib / "pyspark.zip"
+    zipped.touch()
+
+    def path() -> str:
+        show = [python, "-c", "import sys; print(sys.path)"]
+        return subprocess.check_output(show, env={**environment, "PYTHONPATH": str(zipped)}, text=True)
+
+    assert str(zipped) not in path()
+    uninstall = [
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        python,
+        "uninstall",
+        "--yes",
+        "spark-kafka-eos",
+    ]
+    subprocess.run([sys.executable, *uninstall], env=environment, check=True, capture_output=True)
+    assert str(zipped) in path()
+    assert not list(packages.glob("*kafka_eos*"))
 
 
 def test_other_pythons_of_the_environment_spend_less_than_a_millisecond_on_it():

@@ -1,4 +1,4 @@
-"""`kafka-eos doctor`: its table, JSON and exit codes, what it asks before it changes anything; the page's example."""
+"""`kafka-eos doctor`: its table, JSON and exit codes; the page's example."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,10 @@ from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.tools.cli import doctor
 from spark_kafka_eos.tools.cli.main import app
-from spark_kafka_eos.tools.doctor import archive, brokers, executors, gather
+from spark_kafka_eos.tools.doctor import brokers, executors, gather
 from spark_kafka_eos.tools.doctor.executors import Answers
 from spark_kafka_eos.tools.doctor.facts import Folder, Imported, JavaProgram, Silent, Spark
 from tests.pages import ROOT
-from tests.unit.tools.doctor.test_archive import zipped
 from tests.unit.tools.doctor.test_pythons import FIT
 
 LAUNCHER = "/opt/spark-kafka-eos/bin/kafka-eos-python"
@@ -115,7 +113,7 @@ def test_what_to_do_is_below_the_table_once_and_in_one_line(machine, monkeypatch
     machine["python3"] = machine["/b"] = replace(BARE, version=(3, 10, 1))
     done = run("--conf", "spark.pyspark.driver.python=/b", columns=80)
     (line,) = (line for line in done.stdout.splitlines() if line.endswith(f"Run: export PYSPARK_PYTHON={LAUNCHER}"))
-    assert line.startswith("- /b, packages of /b, python3, packages of python3: Run: ")
+    assert line.startswith("- /b, packages of /b, python3, packages of python3, start of Python: PySpark: Run: ")
 
 
 def test_each_python_that_spark_would_start_is_asked_once(machine, monkeypatch):
@@ -188,57 +186,19 @@ def test_brokers_are_asked_only_if_they_are_given_and_their_errors_are_not_findi
     assert run("--conf", "spark.master").exit_code == 2
 
 
-# -- --fix and --undo
-
-
-@pytest.fixture
-def packed(tmp_path, monkeypatch) -> Path:
-    """The pyspark.zip of a Spark, whose workers run the tests' Python."""
-    monkeypatch.setattr(gather, "spark_of", lambda _: Spark(home=tmp_path, named_by="SPARK_HOME", version="4.3.0"))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    return zipped(archive.archive_of(tmp_path))
-
-
-def test_without_fix_nothing_is_changed(packed):
-    assert run().exit_code == 0
-    assert not packed.is_symlink()
-
-
-def test_fix_asks_first_and_changes_nothing_without_a_yes(packed):
-    done = run("--fix", answer="n\n")
-    assert done.exit_code == 1
-    assert "Unpack it?" in done.stderr
-    assert zipfile.is_zipfile(packed)
-    done = run("--fix", answer="y\n")
-    assert done.exit_code == 0, done.output
-    assert archive.unpacked(packed)
-
-
-def test_fix_with_yes_does_not_ask_and_undo_takes_it_back(packed):
-    before = packed.read_bytes()
-    done = run("--fix", "--yes", "--json")
-    assert done.exit_code == 0, done.output
-    assert "Unpack it?" not in done.output
-    assert json.loads(done.stdout)["verdict"] == "ready"
-    assert run("--fix", "--yes").exit_code == 0, "there is nothing left to do"
-    assert run("--undo").exit_code == 0
-    assert packed.read_bytes() == before
-    done = run("--undo")
-    assert done.exit_code == 3
-    assert "was not unpacked by 'kafka-eos doctor --fix'; nothing was changed" in done.stderr
-
-
-def test_fix_and_undo_together_or_without_spark_are_refused(packed, monkeypatch):
-    assert run("--fix", "--undo").exit_code == 2
-    monkeypatch.setattr(gather, "spark_of", lambda _: None)
-    for flag in ("--fix", "--undo"):
-        done = run(flag)
-        assert done.exit_code == 3
-        assert "Spark was not found. Set SPARK_HOME." in done.stderr
-    assert zipfile.is_zipfile(packed)
-
-
 # -- the command itself
+
+
+def test_it_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "spark" / "python" / "lib").mkdir(parents=True)
+    zipped = tmp_path / "spark" / "python" / "lib" / "pyspark.zip"
+    zipped.write_bytes(b"ZIP")
+    monkeypatch.setattr(
+        gather, "spark_of", lambda _: Spark(home=tmp_path / "spark", named_by="SPARK_HOME", version="4.3.0")
+    )
+    before = sorted((path, path.lstat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    assert run("--checkpoint-location", str(tmp_path / "new"), "--staging-dir", str(tmp_path)).exit_code == 0
+    assert sorted((path, path.lstat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
 def test_it_starts_without_the_packages_that_it_looks_for():

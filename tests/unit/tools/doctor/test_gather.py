@@ -43,7 +43,8 @@ def spark(tmp_path) -> Spark:
 def test_a_python_with_everything_says_what_it_imports_with_sparks_archives_before_the_rest_as_spark_starts_it():
     spark = gather.spark_of({})
     assert spark is not None
-    answer = gather.ask(sys.executable, spark, {**os.environ, "PYTHONPATH": str(ROOT)})
+    kept = {"KAFKA_EOS_PYSPARK": "zip"}
+    answer = gather.ask(sys.executable, spark, {**os.environ, **kept, "PYTHONPATH": str(ROOT)})
     assert isinstance(answer, Interpreter)
     assert answer.version == sys.version_info[:3]
     assert {name: module.error for name, module in answer.modules.items() if module.error} == {}
@@ -52,6 +53,13 @@ def test_a_python_with_everything_says_what_it_imports_with_sparks_archives_befo
     assert not answer.modules[PYSPARK].bytecode
     assert answer.modules[CONNECTOR].file == f"{ROOT}/spark_kafka_eos/__init__.py"
     assert "fsspec" in answer.optional
+
+
+def test_a_python_of_this_environment_has_its_pyspark_with_bytecode_with_nothing_set():
+    answer = gather.ask(sys.executable, gather.spark_of({}), os.environ)
+    assert isinstance(answer, Interpreter)
+    pyspark = answer.modules[PYSPARK]
+    assert (pyspark.file, pyspark.zipped, pyspark.bytecode) == (f"{HOME}/__init__.py", False, True)
 
 
 def test_a_bare_python_lacks_every_package_and_so_does_not_find_the_format(tmp_path):

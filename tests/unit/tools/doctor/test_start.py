@@ -43,17 +43,23 @@ def test_it_says_whether_processes_are_forked(who, hindrance, said):
     assert next(findings({who: FIT}, ONE_THREAD, launcher=LAUNCHER, hindrance=hindrance)).found == said
 
 
-def test_a_pyspark_that_is_compiled_at_each_start_is_a_warning_with_both_ways_out():
-    first = found({"python3": with_pyspark(ZIPPED), "/other": FIT}, ONE_THREAD, LAUNCHER)[1]
-    assert first.severity is Severity.WARNING
-    assert first.found == "compiled from pyspark.zip at each start, by python3"
-    assert first.action == (f"Run: export PYSPARK_PYTHON={LAUNCHER}; or run: kafka-eos doctor --fix, which unpacks it")
+def test_a_pyspark_that_is_compiled_at_each_start_is_a_warning_that_names_the_launcher():
+    warning = found({"python3": with_pyspark(ZIPPED), "/other": FIT}, ONE_THREAD, LAUNCHER)[1]
+    assert warning.severity is Severity.WARNING
+    assert warning.found == "compiled from pyspark.zip at each start, by python3"
+    assert warning.action == f"Run: export PYSPARK_PYTHON={LAUNCHER}"
 
 
-def test_only_the_unpacking_is_offered_where_the_launcher_is_used_already_or_is_not_there():
+def test_the_same_pyspark_beside_the_package_helps_where_the_launcher_is_used_already_or_is_not_there():
     for who, launcher in ((LAUNCHER, LAUNCHER), ("python3", None)):
-        first = found({who: with_pyspark(ZIPPED)}, ONE_THREAD, launcher)[1]
-        assert first.action == "Run: kafka-eos doctor --fix, which unpacks it"
+        warning = found({who: with_pyspark(ZIPPED)}, ONE_THREAD, launcher)[1]
+        assert warning.action.startswith("Install PySpark of Spark's release with pip")
+
+
+def test_a_zip_that_a_variable_keeps_in_the_path_is_told_by_that_variable():
+    environment = {**ONE_THREAD, "KAFKA_EOS_PYSPARK": "zip"}
+    warning = found({"python3": with_pyspark(ZIPPED)}, environment, LAUNCHER)[1]
+    assert warning.action == "Unset KAFKA_EOS_PYSPARK"
 
 
 def test_a_zip_with_bytecode_and_a_folder_are_right():
