@@ -49,7 +49,7 @@ def cluster() -> Picture:
         producers={
             tp: tuple(each for each in producers if each.partition == tp) for tp in {p.partition for p in producers}
         },
-        marks={
+        log_ends={
             ORDERS: LogEnds(last_stable_offset=88_120, high_watermark=131_874),
             ITEMS: LogEnds(last_stable_offset=90_002, high_watermark=130_066),
             CLICKS: LogEnds(last_stable_offset=5_000, high_watermark=912_345),
@@ -103,7 +103,9 @@ def _query(name: str, batch: int, *, seconds: int, unread: int, held: int) -> Qu
     commit = RecordedEntry(
         record=LedgerRecord(offset=batch, timestamp_ms=at_ms, value=b"", producer_id=1, epoch=1), entry=entry
     )
-    lag = PartitionLag(committed=0, earliest=0, marks=LogEnds(last_stable_offset=unread, high_watermark=unread + held))
+    lag = PartitionLag(
+        committed=0, earliest=0, log_ends=LogEnds(last_stable_offset=unread, high_watermark=unread + held)
+    )
     source = SourceLag(cluster="", offsets={}, partitions={TopicPartition("orders", 0): lag}, unknown={})
     owner = _facts(name, 1, 1, age_s=seconds, timeout_s=60, partitions=(), state="CompleteCommit")
     return QueryStatus(

@@ -29,7 +29,7 @@ from lab.jars import avro, built_in_connector
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options.client import client_options
-from spark_kafka_eos.options.table import SINK, take
+from spark_kafka_eos.options.table import SINK, parse_options
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.driver import spark_home
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
@@ -158,7 +158,7 @@ def releases(labs: Mapping[str, Lab]) -> str:
 
 def cluster(bootstrap: str) -> Cluster:
     """This package's client of a broker without security."""
-    return Cluster(client_options(take({"kafka.bootstrap.servers": bootstrap}, SINK)))
+    return Cluster(client_options(parse_options({"kafka.bootstrap.servers": bootstrap}, SINK)))
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class CommittedEnd:
             return "without a Kafka source"
         return f"whose source {others[0] + 1} of {len(self.sources)} is not Kafka" if others else None
 
-    def obstacle(self) -> str | None:
+    def discontinuity(self) -> str | None:
         """Why the batch does not start exactly where the last transaction ended; None if it does."""
         start = self.starts()
         if unknown := self.unknown():
@@ -101,7 +101,7 @@ class CommittedEnd:
                 return f"the new partition {_at(place)} starts at {start[place]}, not at its beginning"
         return None
 
-    def moved(self) -> str | None:
+    def mismatch(self) -> str | None:
         """How the start of the batch differs from the end of the previous one, by source; None if it does not, or if
         the entry does not have that end.
         """
@@ -169,11 +169,11 @@ class CommittedEnd:
         gaps = {place: (end, start) for place, (end, start) in gaps.items() if end != start}
         return None if any(end > start for end, start in gaps.values()) else gaps
 
-    def touches(self) -> bool:
+    def is_contiguous(self) -> bool:
         """Whether the batch starts exactly where the last committed transaction ended, in every partition of it, as the
         ledger knows it.
         """
-        return self.entry is not None and not self._lacks() and self.obstacle() is None
+        return self.entry is not None and not self._lacks() and self.discontinuity() is None
 
     def _was_empty(self) -> bool | None:
         """Whether the last committed batch read nothing, such as one in which only windows closed; None if unknown."""
@@ -184,26 +184,26 @@ class CommittedEnd:
     def _is_empty(self) -> bool:
         return all(source.start == source.end for _, source in self._each())
 
-    def covers(self) -> bool:
+    def is_committed(self) -> bool:
         """Whether everything that the batch reads is already committed. An empty batch at that end may still write,
         when windows close: that is committed if the last committed batch was an empty one, too.
         """
         if self.entry is None or self.unknown():
             return False
-        if self.obstacle() is None:
+        if self.discontinuity() is None:
             return self._is_empty() and self._was_empty() is True
         ends = [((cluster, tp), at) for cluster, source in self._each() for tp, at in source.end.items()]
         return bool(ends) and all(
             (offset := self.committed.get(place)) is not None and at <= offset for place, at in ends
         )
 
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether the batch starts exactly where the last committed transaction ended, and is not perhaps that of the
         last commit.
         """
-        return self.obstacle() is None and (not self._is_empty() or self._was_empty() is False)
+        return self.discontinuity() is None and (not self._is_empty() or self._was_empty() is False)
 
-    def behind(self) -> Iterator[str]:
+    def regressions(self) -> Iterator[str]:
         """The partitions whose end in the batch is before its start."""
         for _, source in self._each():
             for tp, start in sorted((source.start or {}).items()):

@@ -14,7 +14,7 @@ from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.source import SinkLedger
-from spark_kafka_eos.options.table import SOURCE, take
+from spark_kafka_eos.options.table import SOURCE, parse_options
 from spark_kafka_eos.source_offset import Origin, SinkIdentity
 
 
@@ -24,7 +24,7 @@ def cluster_id(options: Mapping[str, object]) -> str:
     `options` are `kafka.bootstrap.servers` and the security options. Raises ConfigurationError, AuthenticationFailed,
     BrokerUnreachable.
     """
-    with Cluster(client_options(take(options, SOURCE))) as cluster:
+    with Cluster(client_options(parse_options(options, SOURCE))) as cluster:
         return cluster.cluster_id()
 
 

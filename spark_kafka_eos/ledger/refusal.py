@@ -193,11 +193,11 @@ def another_ledger_topic(sink: SinkIdentity, expected: SinkIdentity) -> Refuse:
 # -- the ledger has no entry
 
 
-def deleted(batch: MicroBatch, obstacle: str | None) -> Refuse:
+def deleted(batch: MicroBatch, discontinuity: str | None) -> Refuse:
     """Batch 0, though this transactional.id has committed before."""
     return Refuse(
         reason="the ledger has no entry, but the group's offsets were committed under this transactional.id, and "
-        f"the new query {batch.query_id} does not start there: {obstacle}",
+        f"the new query {batch.query_id} does not start there: {discontinuity}",
         meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
         "records in the output, starting later skips some",
         action=f"Restore the ledgerTopic of the last run. Or {_RESUME}.",
@@ -205,9 +205,9 @@ def deleted(batch: MicroBatch, obstacle: str | None) -> Refuse:
     )
 
 
-def never_written(batch: MicroBatch, obstacle: str | None) -> Refuse:
+def never_written(batch: MicroBatch, discontinuity: str | None) -> Refuse:
     """A later batch than 0."""
-    fits = " (it starts at the group's committed offsets)" if obstacle is None else ""
+    fits = " (it starts at the group's committed offsets)" if discontinuity is None else ""
     return Refuse(
         reason=f"the ledger has no entry, but the checkpoint is at batch {batch.batch_id}{fits}",
         meaning="Its earlier batches did not call the writer, or were written with another sink, cluster, "
@@ -366,11 +366,11 @@ def unknown_start(entry: LedgerEntry, batch: MicroBatch, why: str) -> Refuse:
     )
 
 
-def outdated(entry: LedgerEntry, batch: MicroBatch, behind: Sequence[str]) -> Refuse:
+def outdated(entry: LedgerEntry, batch: MicroBatch, regressions: Sequence[str]) -> Refuse:
     """Batch 0, which starts where the other query ended, but ends before that."""
     return Refuse(
         reason=f"{_last(entry)}, and batch 0 of query {batch.query_id} was planned before that: it ends before the "
-        f"committed offsets ({first_three(behind)})",
+        f"committed offsets ({first_three(regressions)})",
         meaning="Its records are already committed. Committing it would reset the group's offsets, and the next "
         "batch would repeat records",
         action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}. If instead a topic "
@@ -392,10 +392,10 @@ def state_lost(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
     )
 
 
-def elsewhere(entry: LedgerEntry, batch: MicroBatch, obstacle: str) -> Refuse:
+def elsewhere(entry: LedgerEntry, batch: MicroBatch, discontinuity: str) -> Refuse:
     """Batch 0, which starts elsewhere."""
     return Refuse(
-        reason=f"{_last(entry)}, and the new query {batch.query_id} does not start where it ended: {obstacle}",
+        reason=f"{_last(entry)}, and the new query {batch.query_id} does not start where it ended: {discontinuity}",
         meaning="Starting earlier repeats records in the output, starting later skips some",
         action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}. If this "
         f"start is correct, for example because a topic is new, {_take_over(entry)}.",

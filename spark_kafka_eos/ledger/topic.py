@@ -129,8 +129,8 @@ class LedgerTopic:
     # -- reading
 
     def _scan(self, since: int | None, end: int | None = None) -> LastRecord:
-        marks = offsets.marks(self._cluster, [self.at])[self.at]
-        end = marks.high_watermark if end is None else end
+        log_ends = offsets.log_ends(self._cluster, [self.at])[self.at]
+        end = log_ends.high_watermark if end is None else end
         start = since if since is not None and since <= end else _earliest(self._cluster, self.at)
         log = RecordLog(only=self._name)
         try:
@@ -140,7 +140,7 @@ class LedgerTopic:
             if since is None:
                 raise
             return self._scan(None, end)
-        log.settle(min(marks.last_stable_offset, end))
+        log.settle(min(log_ends.last_stable_offset, end))
         records = log.by_id.get(self._name)
         if records is not None and records.outside is not None:
             raise LedgerRefused(
@@ -222,8 +222,8 @@ class LedgerReader:
         self._topic_id: uuid.UUID | None = None
 
     def _read(self) -> None:
-        marks = offsets.marks(self._cluster, [self.at])[self.at]
-        end = marks.high_watermark
+        log_ends = offsets.log_ends(self._cluster, [self.at])[self.at]
+        end = log_ends.high_watermark
         topic_id = self._cluster.topic(self.at.topic).id
         if self._position is None or self._position > end or self._topic_id != topic_id:
             self._start_over()
@@ -232,7 +232,7 @@ class LedgerReader:
         for part in _fetch(self._cluster, new):
             self._log.take(part, end)
             self._position = min(part.next_offset, end)
-        self._log.settle(min(marks.last_stable_offset, end))
+        self._log.settle(min(log_ends.last_stable_offset, end))
 
 
 def _earliest(cluster: Cluster, at: TopicPartition) -> int:

@@ -255,18 +255,18 @@ def _resolved(refused: Refuse, fingerprint: str, resolve: str | None) -> Verdict
 
 
 def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Verdict:
-    obstacle = ended.obstacle()
-    if batch.batch_id == 0 and (not ours or obstacle is None):
+    discontinuity = ended.discontinuity()
+    if batch.batch_id == 0 and (not ours or discontinuity is None):
         return Write(reason="the first batch under this transactional.id")
     if batch.batch_id == 0:
-        return refusal.deleted(batch, obstacle)
+        return refusal.deleted(batch, discontinuity)
     if batch.failed:
         return refusal.unfinished(batch)
     if not ours and _called_nothing(batch, 0, same_run=False):
         return Write(reason="the first batch under this transactional.id: those before it did not call the writer")
     if not ours and batch.is_first_with_data and batch.stateful is False:
         return Write(reason="the first batch under this transactional.id: those before it read nothing")
-    return refusal.never_written(batch, obstacle)
+    return refusal.never_written(batch, discontinuity)
 
 
 def _own_entry(
@@ -283,19 +283,19 @@ def _own_entry(
     if calls and entry.batch_id == batch.batch_id and entry.run_id is not None and entry.run_id == batch.run_id:
         return Repeat(reason=f"this run has committed batch {batch.batch_id} already")
     if entry.batch_id > batch.batch_id:
-        return refusal.rewound(entry, batch, covered=ended.covers())
+        return refusal.rewound(entry, batch, covered=ended.is_committed())
     if entry.batch_id == batch.batch_id:
         return _same_batch(entry, batch, ended, deleted)
     if batch.failed:
         return refusal.unfinished(batch)
     if entry.batch_id == batch.batch_id - 1:
-        if differences := ended.moved():
+        if differences := ended.mismatch():
             return refusal.moved(entry, batch, differences)
         return Write(reason=f"batch {entry.batch_id} is committed, and this is the next one")
     same_run = entry.run_id is not None and entry.run_id == batch.run_id
     if _called_nothing(batch, entry.batch_id + 1, same_run=same_run):
         since = "those after it did not call the writer"
-    elif batch.stateful is False and (only_markers or ended.touches()):
+    elif batch.stateful is False and (only_markers or ended.is_contiguous()):
         since = "those after it read no records"
     else:
         return refusal.gap(entry, batch)
@@ -306,7 +306,7 @@ def _own_entry(
 
 def _same_batch(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd, deleted: Sequence[str]) -> Verdict:
     if entry.digest != batch.digest:
-        return refusal.planned_again(entry, batch, covered=ended.covers())
+        return refusal.planned_again(entry, batch, covered=ended.is_committed())
     if deleted:
         return refusal.without_topics(entry, deleted)
     return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
@@ -322,9 +322,9 @@ def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) ->
     """The verdict of the operator's `skip-to` on a refused batch, whatever its number; None if it does not apply."""
     if resolve != f"skip-to:{name_of(entry)}" or entry.incomplete:
         return None
-    if ended.covers():
+    if ended.is_committed():
         return Skip(reason=f"resolve={resolve}: everything that this batch reads is committed")
-    if ended.goes_on():
+    if ended.continues():
         return Write(reason=f"resolve={resolve}: this batch starts where that one ended, so it is the next one")
     return None
 
@@ -334,10 +334,10 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
         return refusal.shared_id(entry, batch)
     if unknown := ended.unknown():
         return refusal.unknown_start(entry, batch, unknown)
-    if obstacle := ended.obstacle():
-        return refusal.elsewhere(entry, batch, obstacle)
-    if behind := list(ended.behind()):
-        return refusal.outdated(entry, batch, behind)
+    if discontinuity := ended.discontinuity():
+        return refusal.elsewhere(entry, batch, discontinuity)
+    if regressions := list(ended.regressions()):
+        return refusal.outdated(entry, batch, regressions)
     if batch.stateful:
         return refusal.state_lost(entry, batch)
     last = f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"

@@ -44,22 +44,22 @@ class OpenTransaction:
     open_ms: int | None = None
 
 
-def unread(end: Offsets, marks: Mapping[TopicPartition, LogEnds]) -> dict[TopicPartition, int]:
+def unread(end: Offsets, log_ends: Mapping[TopicPartition, LogEnds]) -> dict[TopicPartition, int]:
     """By partition, how many offsets lie between `end` and the last stable offset, if that is known."""
-    return {tp: max(0, marks[tp].last_stable_offset - offset) for tp, offset in end.items() if tp in marks}
+    return {tp: max(0, log_ends[tp].last_stable_offset - offset) for tp, offset in end.items() if tp in log_ends}
 
 
 def standstills(
-    before: Mapping[TopicPartition, Standstill], marks: Mapping[TopicPartition, LogEnds], now: float
+    before: Mapping[TopicPartition, Standstill], log_ends: Mapping[TopicPartition, LogEnds], now: float
 ) -> dict[TopicPartition, Standstill]:
-    """The partitions whose LSO has not advanced, given new `marks`; partitions that are not in `marks` are omitted."""
+    """The partitions whose LSO has not advanced, given new `log_ends`; those that have none are omitted."""
     current = {}
-    for tp, mark in marks.items():
-        if mark.lag:
+    for tp, log_end in log_ends.items():
+        if log_end.lag:
             earlier = before.get(tp)
-            same = earlier is not None and earlier.last_stable_offset == mark.last_stable_offset
+            same = earlier is not None and earlier.last_stable_offset == log_end.last_stable_offset
             current[tp] = (
-                earlier if earlier and same else Standstill(last_stable_offset=mark.last_stable_offset, since=now)
+                earlier if earlier and same else Standstill(last_stable_offset=log_end.last_stable_offset, since=now)
             )
     return current
 

@@ -102,7 +102,7 @@ def _cluster(end: str | Mapping[str, object]) -> str:
 
 def figures(
     read: SourceRead,
-    marks: Mapping[TopicPartition, LogEnds] | None,
+    log_ends: Mapping[TopicPartition, LogEnds] | None,
     held_by: Sequence[OpenTransaction],
     tallies: Collection[RangeTally],
 ) -> SourceFigures:
@@ -115,7 +115,7 @@ def figures(
         rows=read.rows,
         offsets=offsets,
         behind=tuple(behind(read.end, read.latest)),
-        lso_lag=None if marks is None else {tp: marks[tp].lag for tp in read.end if tp in marks},
+        lso_lag=None if log_ends is None else {tp: log_ends[tp].lag for tp in read.end if tp in log_ends},
         held_by=tuple(transaction for transaction in held_by if transaction.partition in read.end),
         bytes_read=sum(t.bytes for t in mine) if mine else None,
         rows_aborted=sum(t.aborted for t in mine) if mine else None,

@@ -10,7 +10,7 @@ from spark_kafka_eos.options.client import client_options, select
 from spark_kafka_eos.options.outputs import OutputTopic, names, shown
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC, reserved_topics
 from spark_kafka_eos.options.sink import SinkOptions
-from spark_kafka_eos.options.table import SINK, say_without_effect, take
+from spark_kafka_eos.options.table import SINK, parse_options, say_without_effect
 from spark_kafka_eos.options.unused import WriteKind, unused
 
 
@@ -23,7 +23,7 @@ def sink_options(
     `default_transactional_id` is for a batch write that is never repeated; `txnAppId`, which identifies a repeatable
     one, takes precedence.
     """
-    parsed = take(options, SINK)
+    parsed = parse_options(options, SINK)
     for row in () if write is None else unused(parsed, write):
         where = f"{row.why} (this is {row.write.value.replace('`', '')})"
         if row.refused:
@@ -72,7 +72,9 @@ def output_topics_of(options: SinkOptions, declaration: str | Iterable[str] | No
     if declaration is None:
         return options.output_topics
     text = declaration if isinstance(declaration, str) else ",".join(declaration)
-    declared: tuple[OutputTopic, ...] = select(take({"outputTopics": text}, SINK), SinkOptions)["output_topics"]
+    declared: tuple[OutputTopic, ...] = select(parse_options({"outputTopics": text}, SINK), SinkOptions)[
+        "output_topics"
+    ]
     others = [output for output in declared if options.output_topics and not output.within(options.output_topics)]
     if others:
         raise ConfigurationError(

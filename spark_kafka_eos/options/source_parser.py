@@ -11,7 +11,7 @@ from spark_kafka_eos.options.client import client_options, select
 from spark_kafka_eos.options.parsers import LATEST
 from spark_kafka_eos.options.reserved import LEDGER, LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger, SourceOptions, Timestamps
-from spark_kafka_eos.options.table import SINK, SOURCE, field_of, take
+from spark_kafka_eos.options.table import SINK, SOURCE, field_of, parse_options
 
 _SINK = "sink."  # before the options that locate the ledger of the query's sink
 _WHAT = ("subscribe", "subscribePattern", "assign")
@@ -25,7 +25,7 @@ def source_options(options: Mapping[str, object], *, streaming: bool | None = No
     are not checked. Precedence is as in the built-in source: timestamp, timestamps by partition, offsets.
     """
     own, of_sink = _split(options)
-    parsed = take(own, SOURCE)
+    parsed = parse_options(own, SOURCE)
     client = client_options(parsed)
     what = [name for name in _WHAT if field_of(name) in parsed]
     if len(what) != 1:
@@ -145,7 +145,7 @@ def _sink_ledger(options: Mapping[str, object], own: ClientOptions) -> SinkLedge
     """
     if not options:
         return None
-    parsed: dict[str, Any] = take(options, SINK)
+    parsed: dict[str, Any] = parse_options(options, SINK)
     if "transactional_id" not in parsed:
         raise ConfigurationError(f"{_SINK}kafka.transactional.id", "is required if other sink.… options are set")
     return SinkLedger(

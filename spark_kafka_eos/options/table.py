@@ -380,7 +380,7 @@ _SPELLED: dict[str, str] = {
 }
 
 
-def take(options: Mapping[str, object], side: Side) -> dict[str, object]:
+def parse_options(options: Mapping[str, object], side: Side) -> dict[str, object]:
     """Field -> parsed value of every option in `options`; options that are not set are absent.
 
     Raises ConfigurationError for an unknown option (with the closest name), an option of the other side, a rejected

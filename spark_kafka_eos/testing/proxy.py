@@ -39,7 +39,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, ToolFailed
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.protocol.connection import Connection
 from spark_kafka_eos.options.client import client_options
-from spark_kafka_eos.options.table import SOURCE, take
+from spark_kafka_eos.options.table import SOURCE, parse_options
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.proxy_frames import (
     RequestHeader,
@@ -273,7 +273,7 @@ class Proxy:
     def _metadata(self, bootstrap: str) -> Any:
         """Metadata from the first bootstrap server that answers."""
         connecting = {"kafka.client.id": "kafka-eos-proxy", "kafka.request.timeout.ms": _CONNECT_MS}
-        options = client_options(take({"kafka.bootstrap.servers": bootstrap, **connecting}, SOURCE))
+        options = client_options(parse_options({"kafka.bootstrap.servers": bootstrap, **connecting}, SOURCE))
         unreachable: list[BrokerUnreachable] = []
         for host, port in options.bootstrap_servers:
             try:

@@ -85,8 +85,8 @@ class HangingTransactions:
 
     def _await_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the last stable offset has reached what is now the end."""
-        marks = offsets.marks(self._cluster, partitions)
-        ends = {tp: mark.high_watermark for tp, mark in marks.items() if mark.lag}
+        log_ends = offsets.log_ends(self._cluster, partitions)
+        ends = {tp: log_end.high_watermark for tp, log_end in log_ends.items() if log_end.lag}
         budget = self._cluster.budget()
         while ends:
             delay = budget.delay(soon=True)

@@ -317,7 +317,7 @@ def test_the_progress_listener_needs_no_right_but_the_sources_except_for_the_nam
         with closing(Questions(source_options(given))) as questions:
             assert [*questions.partitions()] == [partition]
             assert questions.cluster_id()
-            assert questions.marks([partition])[partition].lag == 1
+            assert questions.log_ends([partition])[partition].lag == 1
             assert questions.first_times({partition: 0}, {partition: 1}) == {partition: 1_000}
             return questions.oldest_open([partition], int(time.time() * 1e3))[partition]
 

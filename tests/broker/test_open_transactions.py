@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds
-from spark_kafka_eos.kafka.protocol.offsets import marks
+from spark_kafka_eos.kafka.protocol.offsets import log_ends
 from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from tests.producing import produce, transact
 from tests.waiting import until
@@ -24,9 +24,9 @@ def test_the_transaction_that_holds_a_partition_is_named(either_kafka, cluster):
     first = transact(bootstrap, name, [b"open"] * 2, "leave open", transactional_id=f"{name}-first")
     second = transact(bootstrap, name, [b"open"] * 2, "leave open", transactional_id=f"{name}-second")
     transact(bootstrap, name, [b"done"], "commit", partition=1)
-    until(lambda: marks(cluster, [free])[free].lag == 0)  # an end is answered before the markers are written
+    until(lambda: log_ends(cluster, [free])[free].lag == 0)  # an end is answered before the markers are written
 
-    found = marks(cluster, [held, free, empty])
+    found = log_ends(cluster, [held, free, empty])
     assert found[held] == LogEnds(last_stable_offset=3, high_watermark=7)
     assert {tp: mark.lag for tp, mark in found.items()} == {held: 4, free: 0, empty: 0}
     now = int(time.time() * 1000)
@@ -41,4 +41,4 @@ def test_the_transaction_that_holds_a_partition_is_named(either_kafka, cluster):
     assert (following.transactional_id, following.start_offset) == (f"{name}-second", 5)
     second.abort_transaction(30)
     until(lambda: oldest_open(cluster, [held], now_ms=now) == {})
-    until(lambda: marks(cluster, [held])[held].lag == 0)
+    until(lambda: log_ends(cluster, [held])[held].lag == 0)

@@ -179,7 +179,7 @@ def test_what_hangs_is_what_kafkas_own_finds_hanging(scene):
     ] == [tuple(row.values())[:-1] for row in theirs]
     [hanging] = ours.hanging
     assert (hanging.partition, hanging.producer.producer_id) == (TopicPartition(GHOST, 0), scene.ghost.producer_id)
-    assert (hanging.held_offsets, hanging.marks) == (2, LogEnds(last_stable_offset=0, high_watermark=2))
+    assert (hanging.held_offsets, hanging.log_ends) == (2, LogEnds(last_stable_offset=0, high_watermark=2))
 
 
 def test_each_part_says_who_ends_it_and_what_it_holds_back(scene):
@@ -345,7 +345,7 @@ def test_a_hanging_transaction_is_found_shown_and_aborted(scene, caplog):
     done = run(scene, "abort", *part_of(GHOST, 0), answer="y\n")
     assert done.exit_code == 0, done.output
     after = scene.survey(GHOST)
-    assert (after.open_parts, after.marks[TopicPartition(GHOST, 0)].lag) == ([], 0)
+    assert (after.open_parts, after.log_ends[TopicPartition(GHOST, 0)].lag) == ([], 0)
     assert "wrote an abort marker to ghost-0" in caplog.text
     assert run(scene, "hanging", "--topic", GHOST).exit_code == 0
     assert scene.kafkas("find-hanging", "--topic", GHOST, "--max-transaction-timeout", 0) == []
@@ -371,11 +371,11 @@ def test_a_transaction_is_taken_from_a_live_owner_only_if_told_to_and_the_owner_
     owner = begun(scene.cluster, "alive", [tp])
     assert run(scene, "abort", "alive", "--yes").exit_code == 1
     assert run(scene, "abort", "alive", "--fence-owner", answer="n\n").exit_code == 1
-    assert scene.survey(DONE).marks[tp].lag == 2
+    assert scene.survey(DONE).log_ends[tp].lag == 2
     done = run(scene, "abort", "alive", "--fence-owner", "--yes")
     assert done.exit_code == 0, done.output
     assert f"fences producer {owner.producer_id}, epoch {owner.epoch} (Ongoing)" in caplog.text
-    assert scene.survey(DONE).marks[tp].lag == 0
+    assert scene.survey(DONE).log_ends[tp].lag == 0
     with pytest.raises(ProducerFenced):
         owner_of(scene.cluster, "alive").end(owner, commit=True)
 

@@ -48,9 +48,9 @@ class Cursor:
     topic_doubted: Budget | None = None  # how long not to believe that the topic was created again
 
 
-def retriable_failure(code: int, subject: ResourceRef | str) -> tuple[KafkaEosError, Reaction]:
+def retriable_failure(code: int, resource: ResourceRef | str) -> tuple[KafkaEosError, Reaction]:
     """Raises it if no retry mends it."""
-    error, react = failure("Fetch", code, subject), reaction("Fetch", code)
+    error, react = failure("Fetch", code, resource), reaction("Fetch", code)
     if react not in RETRIABLE:
         raise error
     return error, react

@@ -278,11 +278,11 @@ class FetchPlan:
             self._throttled_until[node] = self._clock() + answer.throttle_ms / 1000
         of_leader = [cursor for cursor in asked.values() if cursor.replica is None]
         if answer.error_code:
-            subject = f"a request to {answer.address}"
+            context = f"a request to {answer.address}"
             if of_leader:
-                error, react = retriable_failure(answer.error_code, subject)
+                error, react = retriable_failure(answer.error_code, context)
             else:
-                error, react = failure("Fetch", answer.error_code, subject), Reaction.RETRY_SAME
+                error, react = failure("Fetch", answer.error_code, context), Reaction.RETRY_SAME
             for cursor in asked.values():
                 self._ask_leader(cursor)
             self._again(asked.values(), error, react)

@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
     bytes_per_offset: float
     batch_bytes: float
 
-    def then(self, seen: Estimate) -> Estimate:
+    def updated_with(self, seen: Estimate) -> Estimate:
         """The estimate after another response. A larger record batch counts at once, because what is cut off has to be
         asked for again.
         """
@@ -136,7 +136,7 @@ class FetchSizes:
         """Note that this number of offsets took `size` bytes, and a large record batch of them `batch_bytes`."""
         estimates, seen = self._estimates, Estimate(size / max(offsets, 1), batch_bytes)
         before = estimates.by_partition.get(partition)
-        estimates.by_partition[partition] = seen if before is None else before.then(seen)
+        estimates.by_partition[partition] = seen if before is None else before.updated_with(seen)
         estimates.by_topic[partition.topic] = estimates.by_partition[partition]
         self._truncated.pop(partition, None)
 

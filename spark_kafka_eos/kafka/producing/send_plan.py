@@ -308,12 +308,12 @@ class SendPlan:
 
     def _failure(self, batch: Batch, answer: PartitionResponse) -> KafkaEosError:
         what = f", a record batch of {batch.records} records and {batch.size} bytes"
-        subject = ResourceRef(
+        resource = ResourceRef(
             partition=batch.partition,
             transactional_id=self._transactional_id,
             note=": ".join([what, *dict.fromkeys(filter(None, answer.details))]),
         )
-        return failure("Produce", answer.code, subject)
+        return failure("Produce", answer.code, resource)
 
     def _trouble(self, batch: Batch, answer: PartitionResponse) -> tuple[KafkaEosError, Reaction]:
         """The error to recover from; raises one that is not retriable."""

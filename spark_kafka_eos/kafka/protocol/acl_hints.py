@@ -61,12 +61,12 @@ class ResourceRef:
         return ", ".join(filter(None, parts))
 
 
-def missing(api: str, code: int, subject: ResourceRef | str) -> str:
+def missing(api: str, code: int, resource: ResourceRef | str) -> str:
     """The ACL to grant after `api` failed with one of the four authorization codes, as a sentence."""
     if code == _CLUSTER and api == "InitProducerId":
         return "Grant Write on any topic to this principal, or IdempotentWrite on the cluster."
     operation = _OPERATIONS.get((api, code), "ClusterAction" if code == _CLUSTER else "Describe")
-    grant = f"Grant {operation} on {_resource(code, subject)} to this principal"
+    grant = f"Grant {operation} on {_resource(code, resource)} to this principal"
     if operation == "Describe":
         return f"{grant}; {_INCLUDED[code]} includes it."
     if (api, code) == ("TxnOffsetCommit", _TOPIC):
@@ -74,11 +74,11 @@ def missing(api: str, code: int, subject: ResourceRef | str) -> str:
     return f"{grant}."
 
 
-def _resource(code: int, subject: ResourceRef | str) -> str:
-    """The resource that the code refers to, with its name if the subject has it."""
+def _resource(code: int, resource: ResourceRef | str) -> str:
+    """The resource that the code refers to, by name if that is known."""
     kind = {_TOPIC: "topic", _GROUP: "group", _CLUSTER: "cluster", _TRANSACTIONAL_ID: "transactional id"}[code]
     name = ""
-    if isinstance(subject, ResourceRef):
-        topic = subject.partition.topic if subject.partition else subject.topic
-        name = {_TOPIC: topic, _GROUP: subject.group, _TRANSACTIONAL_ID: subject.transactional_id}.get(code, "")
+    if isinstance(resource, ResourceRef):
+        topic = resource.partition.topic if resource.partition else resource.topic
+        name = {_TOPIC: topic, _GROUP: resource.group, _TRANSACTIONAL_ID: resource.transactional_id}.get(code, "")
     return f"{kind} {name!r}" if name else f"the {kind}"

@@ -416,19 +416,19 @@ class Cluster:
         patience = self.budget(patience_ms)
 
         def patient(response: Any) -> Iterable[tuple[ResourceRef | str, int]]:
-            for subject, code in errors(response):
+            for resource, code in errors(response):
                 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and patience.delay() is None:
-                    raise failure(api, code, subject)
-                yield subject, code
+                    raise failure(api, code, resource)
+                yield resource, code
 
         return patient
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """The node id of the coordinator of a consumer group or a transactional.id; waits until there is one."""
         if (kind, key) not in self._coordinators:
-            subject = ResourceRef(group=key) if kind == "group" else ResourceRef(transactional_id=key)
+            resource = ResourceRef(group=key) if kind == "group" else ResourceRef(transactional_id=key)
             request = FindCoordinatorRequest(key=key, key_type=_KEY_TYPES[kind])
-            response = self.call_any(request, lambda response: [(subject, response.error_code)])
+            response = self.call_any(request, lambda response: [(resource, response.error_code)])
             self._nodes[response.node_id] = (response.host, response.port)
             self._coordinators[kind, key] = response.node_id
         return self._coordinators[kind, key]

@@ -191,11 +191,11 @@ def passes(error: KafkaEosError) -> bool:
     return isinstance(error, (BrokerUnreachable, UnknownTopic))
 
 
-def failure(api: str, code: int, subject: ResourceRef | str) -> KafkaEosError:
-    """The exception for `code` after the last retry; `subject` names the topic, partition, group or
+def failure(api: str, code: int, resource: ResourceRef | str) -> KafkaEosError:
+    """The exception for `code` after the last retry; `resource` names the topic, partition, group or
     transactional.id.
     """
-    name, context = name_of(code), str(subject)
+    name, context = name_of(code), str(resource)
     message = f"{api} answered {name} ({code}) for {context}"
     match reaction(api, code):
         case Reaction.ABORT:
@@ -220,7 +220,7 @@ def failure(api: str, code: int, subject: ResourceRef | str) -> KafkaEosError:
         case Reaction.REFRESH_METADATA if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return UnknownTopic(message, action="Create the topic, correct its name, or grant Describe on it.")
         case Reaction.UNAUTHORIZED:
-            return AuthorizationFailed(api, code, name, context, action=missing(api, code, subject))
+            return AuthorizationFailed(api, code, name, context, action=missing(api, code, resource))
         case Reaction.UNAUTHENTICATED:
             return AuthenticationFailed(message)
         case _:

@@ -74,10 +74,10 @@ class GroupCoordinator:
         def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
             yield ResourceRef(group=self.group_id), response.error_code
             if not response.error_code:  # some brokers return an error for an unknown group, which has no offsets
-                for subject, code in self._errors(response, "OffsetFetch", asked):
+                for resource, code in self._errors(response, "OffsetFetch", asked):
                     if code == ErrorCode.UNSTABLE_OFFSET_COMMIT and patience.spent:
-                        raise failure("OffsetFetch", code, subject)
-                    yield subject, code
+                        raise failure("OffsetFetch", code, resource)
+                    yield resource, code
 
         response = self._cluster.call_coordinator("group", self.group_id, request, errors)
         return {

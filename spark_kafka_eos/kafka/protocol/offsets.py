@@ -37,7 +37,7 @@ def latest(
     return _bounds(cluster, partitions, _LATEST, isolation_level)
 
 
-def marks(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnds]:
+def log_ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnds]:
     """Last stable offset and high watermark of each partition; requested in this order, so that their lag is real."""
     from spark_kafka_eos.kafka.protocol.facts import LogEnds
 

@@ -28,14 +28,14 @@ def worst(api: str, codes: Iterable[tuple[ResourceRef | str, int]]) -> tuple[Rea
     NONE.
     """
     retriable: tuple[Reaction, KafkaEosError | None] = (Reaction.NONE, None)
-    for subject, code in codes:
+    for resource, code in codes:
         react = reaction(api, code)
         if react is Reaction.NONE:
             continue
         if react not in RETRIABLE:
-            return react, failure(api, code, subject)
+            return react, failure(api, code, resource)
         if retriable[1] is None:
-            retriable = react, failure(api, code, subject)
+            retriable = react, failure(api, code, resource)
     return retriable
 
 

@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.cli.bars import Bars
 from spark_kafka_eos.tools.cli.errors import FAILED
-from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
+from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_pairs
 from spark_kafka_eos.tools.cli.shown import AsJsonOnce, moment, size
 from spark_kafka_eos.tools.cli.terminal import Console, Text
 from spark_kafka_eos.tools.replay.plan import Stream
@@ -144,7 +144,7 @@ def replay_(
               3: it could not be done, or not completely; run it again to continue
     """
     brokers = {"kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers)}
-    query_options = QueryOptions(brokers, properties=properties, named=parse_options(option or []))
+    query_options = QueryOptions(brokers, properties=properties, named=parse_pairs(option or []))
     own = transactional_id or f"{topic}.replay"
     with query_options.named_as_given():
         client = sink_options({**query_options.values, "kafka.transactional.id": own}).client

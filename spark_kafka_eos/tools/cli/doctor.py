@@ -19,7 +19,7 @@ from kafka_eos_python.launcher import hindrance
 from spark_kafka_eos.preflight.findings import Finding
 from spark_kafka_eos.tools.cli.errors import FAILED
 from spark_kafka_eos.tools.cli.findings import counted, errors, table
-from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_options
+from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_pairs
 from spark_kafka_eos.tools.cli.terminal import Console, Text
 from spark_kafka_eos.tools.doctor import folders, gather, pythons, spark_home, start
 from spark_kafka_eos.tools.doctor.facts import Interpreter, Silent, Spark
@@ -53,7 +53,7 @@ def doctor(
               2: the command line is wrong
               3: it could not be checked or done
     """
-    overrides = parse_options(conf or [], "--conf", "spark.executor.cores=2")
+    overrides = parse_pairs(conf or [], "--conf", "spark.executor.cores=2")
     environment = dict(os.environ)
     spark = gather.spark_of(environment)
     settings = {**gather.settings_of(spark, environment), **overrides}

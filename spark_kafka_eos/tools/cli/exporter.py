@@ -18,7 +18,7 @@ from spark_kafka_eos.observe.endpoint import Endpoint, registry_of
 from spark_kafka_eos.observe.metrics import Series
 from spark_kafka_eos.options.client import client_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.options.table import SOURCE, take
+from spark_kafka_eos.options.table import SOURCE, parse_options
 from spark_kafka_eos.tools.cli.query_options import (
     BootstrapServers,
     Properties,
@@ -66,7 +66,7 @@ def exporter(
         properties=properties,
     )
     with query_options.named_as_given():
-        clients = [client_options(take(query_options.values, SOURCE))]
+        clients = [client_options(parse_options(query_options.values, SOURCE))]
     if (elsewhere := source_client_of(source_bootstrap_servers, source_properties)) is not None:
         clients.append(elsewhere)
     with contextlib.ExitStack() as opened:

@@ -25,7 +25,7 @@ from spark_kafka_eos.tools.cli.query_options import (
     QueryOptions,
     SourceBootstrapServers,
     SourceProperties,
-    parse_options,
+    parse_pairs,
     source_client_of,
 )
 from spark_kafka_eos.tools.cli.terminal import Console
@@ -75,7 +75,7 @@ def preflight(
             "outputTopics": ("--output-topic", ",".join(output_topic or []) or None),
         },
         properties=properties,
-        named=parse_options(option or []),
+        named=parse_pairs(option or []),
     )
     options = query_options.sink()
     elsewhere = source_client_of(source_bootstrap_servers, source_properties)

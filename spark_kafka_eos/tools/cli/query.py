@@ -41,7 +41,7 @@ from spark_kafka_eos.tools.cli.query_options import (
     SourceBootstrapServers,
     SourceProperties,
     client_of,
-    parse_options,
+    parse_pairs,
     source_client_of,
 )
 from spark_kafka_eos.tools.cli.refusal import diagnosis_json, diagnosis_view, owner_words, state_words
@@ -311,7 +311,7 @@ def resolve(
             "ledgerTopic": ("--ledger-topic", ledger_topic),
         },
         properties=properties,
-        named=parse_options(option or []),
+        named=parse_pairs(option or []),
     )
     options = query_options.sink()
     if table is not None:
@@ -544,7 +544,7 @@ def _lag_row(source: SourceLag, tp: TopicPartition, now_ms: int) -> Sequence[str
     if lag is None:
         return str(tp), str(source.offsets[tp]), *["?"] * 5
     late = lag.late_ms(now_ms)
-    ends = (lag.committed, lag.marks.last_stable_offset, lag.marks.high_watermark, lag.unread, lag.held)
+    ends = (lag.committed, lag.log_ends.last_stable_offset, lag.log_ends.high_watermark, lag.unread, lag.held)
     return str(tp), *map(str, ends), "?" if late is None else duration(late) if lag.unread else "-"
 
 
@@ -665,8 +665,8 @@ def _source_json(source: SourceLag, now_ms: int) -> dict[str, Any]:
 def _partition_json(lag: PartitionLag, now_ms: int) -> dict[str, Any]:
     return {
         "earliest": lag.earliest,
-        "last_stable_offset": lag.marks.last_stable_offset,
-        "high_watermark": lag.marks.high_watermark,
+        "last_stable_offset": lag.log_ends.last_stable_offset,
+        "high_watermark": lag.log_ends.high_watermark,
         "unread": lag.unread,
         "held": lag.held,
         "lost": lag.lost,

@@ -12,7 +12,7 @@ import typer
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import ClientOptions, SinkOptions, from_properties, sink_options
 from spark_kafka_eos.options.client import client_options
-from spark_kafka_eos.options.table import SOURCE, take
+from spark_kafka_eos.options.table import SOURCE, parse_options
 
 BootstrapServers = Annotated[str | None, typer.Option(help="Comma-separated list of brokers, host:port.")]
 Properties = Annotated[
@@ -80,7 +80,7 @@ def client_of(flag: str, bootstrap_servers: str | None, properties: Path | None)
     """How to connect to a cluster of which the command takes only the brokers, by `flag`, and the properties."""
     query_options = QueryOptions({"kafka.bootstrap.servers": (flag, bootstrap_servers)}, properties=properties)
     with query_options.named_as_given():
-        return client_options(take(query_options.values, SOURCE))
+        return client_options(parse_options(query_options.values, SOURCE))
 
 
 def source_client_of(bootstrap_servers: str | None, properties: Path | None) -> ClientOptions | None:
@@ -90,7 +90,7 @@ def source_client_of(bootstrap_servers: str | None, properties: Path | None) -> 
     return client_of("--source-bootstrap-servers", bootstrap_servers, properties)
 
 
-def parse_options(texts: Sequence[str], flag: str = "--option", example: str = "topic=orders") -> Mapping[str, str]:
+def parse_pairs(texts: Sequence[str], flag: str = "--option", example: str = "topic=orders") -> Mapping[str, str]:
     """Parse `NAME=VALUE` texts as options, given by `flag`. Raises typer.BadParameter for anything else."""
     pairs = {text: text.partition("=") for text in texts}
     for text, (name, equals, _) in pairs.items():

@@ -71,14 +71,14 @@ def parts(survey: Survey, rows: Iterable[tuple[TopicPartition, OpenPart | None]]
         if part is None:
             table.add_row(str(tp), "no answer" if tp in survey.unavailable else "no record yet")
             continue
-        marks = part.marks
+        log_ends = part.log_ends
         table.add_row(
             Text(str(tp)),
             Text(WHO_ENDS[part.ending], STYLES[part.ending]),
             str(part.producer.start_offset),
             _offsets(part.held_offsets),
             "" if part.since_ms is None else f"{ago(survey.taken_ms - part.since_ms)} ago",
-            *(("", "") if marks is None else (str(marks.last_stable_offset), str(marks.high_watermark))),
+            *(("", "") if log_ends is None else (str(log_ends.last_stable_offset), str(log_ends.high_watermark))),
         )
     return table
 
@@ -123,7 +123,7 @@ def counts(survey: Survey) -> RenderableType:
     by_partition = _table("partition", right=("producer ids", "open", "held"))
     for tp, counted in sorted(producer_counts(survey.producers).items()):
         if counted.producer_ids:
-            lag = _offsets(survey.marks[tp].lag if tp in survey.marks else None)
+            lag = _offsets(survey.log_ends[tp].lag if tp in survey.log_ends else None)
             by_partition.add_row(Text(str(tp)), str(counted.producer_ids), str(counted.open_transactions), lag)
     return Group(ids, by_partition, *_remarks(survey))
 
@@ -289,7 +289,7 @@ def counts_json(survey: Survey) -> Mapping[str, Any]:
                 "partition": tp.partition,
                 "producer_ids": counted.producer_ids,
                 "open_transactions": counted.open_transactions,
-                "held_offsets": survey.marks[tp].lag if tp in survey.marks else None,
+                "held_offsets": survey.log_ends[tp].lag if tp in survey.log_ends else None,
             }
             for tp, counted in sorted(producer_counts(survey.producers).items())
         ],
@@ -303,8 +303,8 @@ def _part_json(part: OpenPart) -> dict[str, Any]:
         "start_offset": part.producer.start_offset,
         "held_offsets": part.held_offsets,
         "since_ms": part.since_ms,
-        "last_stable_offset": None if part.marks is None else part.marks.last_stable_offset,
-        "high_watermark": None if part.marks is None else part.marks.high_watermark,
+        "last_stable_offset": None if part.log_ends is None else part.log_ends.last_stable_offset,
+        "high_watermark": None if part.log_ends is None else part.log_ends.high_watermark,
     }
 
 

@@ -58,7 +58,7 @@ _ANSWER_MS = 5_000  # Spark's other listeners wait in the meantime
 _AFTER_FAILURE_SECONDS = 30.0
 # How long an answer about all partitions counts: at least a second, and ten times what it took, because the request
 # for 10,000 partitions takes a quarter of a second of the CPU that the query needs, too.
-_MARKS_SECONDS, _MARKS_FACTOR = 1.0, 10
+_LOG_ENDS_SECONDS, _LOG_ENDS_FACTOR = 1.0, 10
 _QUERIES_KEPT = 100  # their latest figures, those that reported last
 # The requests, as named in the log.
 _PARTITIONS, _LAG, _HOLDERS = "the partitions to read", "the lag", "the transaction that holds the last stable offset"
@@ -82,8 +82,8 @@ class Questions:
         """Those that a query with these options reads."""
         return OffsetPlanner(self._options, self._cluster).partitions()
 
-    def marks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
-        return offsets.marks(self._cluster, partitions)
+    def log_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        return offsets.log_ends(self._cluster, partitions)
 
     def oldest_open(
         self, partitions: Collection[TopicPartition], now_ms: int
@@ -127,7 +127,7 @@ class ProgressListener(StreamingQueryListener):
         self._kafka = self.questions(self._options)
         self._reads: dict[str, tuple[SourceRead, ...]] = {}  # by run: its sources in the last batch
         self._standstills: dict[TopicPartition, Standstill] = {}
-        self._marks: tuple[float, Mapping[TopicPartition, LogEnds]] = (float("-inf"), {})  # until when they count
+        self._log_ends: tuple[float, Mapping[TopicPartition, LogEnds]] = (float("-inf"), {})  # until when they count
         self._oldest_open: tuple[float, tuple[OpenTransaction, ...]] = (float("-inf"), ())
         self._last: dict[str, QueryFigures] = {}
         self._unanswered: dict[str, tuple[str, float]] = {}  # by request: the error, and when to retry
@@ -204,8 +204,8 @@ class ProgressListener(StreamingQueryListener):
     ) -> None:
         here = self._here(reads)
         near = [read for read in reads if _is_near(read, here)]
-        marks = self._marks_of(sorted({tp for read in near for tp in read.end})) if near else None
-        held_by = self._holders(marks or {})
+        log_ends = self._log_ends_of(sorted({tp for read in near for tp in read.end})) if near else None
+        held_by = self._holders(log_ends or {})
         tallies = self._collector.take(query_id, batch_id) if self._collector and batch_id is not None else []
         report = QueryFigures(
             query_id=query_id,
@@ -213,7 +213,7 @@ class ProgressListener(StreamingQueryListener):
             name=name,
             batch_id=batch_id,
             sources=tuple(
-                figures(read, marks, held_by, tallies) if read in near else figures(read, None, (), tallies)
+                figures(read, log_ends, held_by, tallies) if read in near else figures(read, None, (), tallies)
                 for read in reads
             ),
         )
@@ -225,11 +225,13 @@ class ProgressListener(StreamingQueryListener):
         open_age = {transaction.partition: self._held_seconds(transaction, now) for transaction in held_by}
         last = [read for read in self._reads.get(run_id, ()) if _is_near(read, here)]  # none before a batch
         ends = {tp: end for read in last for tp, end in read.end.items()}
-        lag = unread(ends, marks or {})
-        waits_since = self._waits_since(run_id, {tp: ends[tp] for tp, offsets in lag.items() if offsets}, marks or {})
+        lag = unread(ends, log_ends or {})
+        waits_since = self._waits_since(
+            run_id, {tp: ends[tp] for tp, offsets in lag.items() if offsets}, log_ends or {}
+        )
         self._metrics.read(report, lag=lag, waits_since=waits_since, open_age=open_age)
         if near or here is None:
-            self._metrics.kafka_answered(marks is not None)
+            self._metrics.kafka_answered(log_ends is not None)
         usual = logging.DEBUG if batch_id is None else logging.INFO
         log.log(logging.WARNING if report.held else usual, "%s", report)
 
@@ -237,24 +239,24 @@ class ProgressListener(StreamingQueryListener):
         """The id of the cluster that this listener asks, "" if nothing depends on it; None if there is no answer."""
         return self._ask(_CLUSTER, self._kafka.cluster_id) if any(read.cluster for read in reads) else ""
 
-    def _marks_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds] | None:
-        """The partitions' marks, usually at most a second old: small batches end more often than that."""
+    def _log_ends_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds] | None:
+        """The partitions' log ends, usually at most a second old: small batches end more often than that."""
         began = self._clock()
-        until, last = self._marks
+        until, last = self._log_ends
         if began < until and last.keys() >= set(partitions):
             return {tp: last[tp] for tp in partitions}
-        marks = self._ask(_LAG, lambda: self._kafka.marks(partitions))
+        log_ends = self._ask(_LAG, lambda: self._kafka.log_ends(partitions))
         took = self._clock() - began
-        self._marks = began + max(_MARKS_SECONDS, _MARKS_FACTOR * took), marks or {}
-        return marks
+        self._log_ends = began + max(_LOG_ENDS_SECONDS, _LOG_ENDS_FACTOR * took), log_ends or {}
+        return log_ends
 
-    def _holders(self, marks: Mapping[TopicPartition, LogEnds]) -> tuple[OpenTransaction, ...]:
+    def _holders(self, log_ends: Mapping[TopicPartition, LogEnds]) -> tuple[OpenTransaction, ...]:
         """The transactions that have held a last stable offset for longer than `patience`; looked up as often."""
         now = self._clock()
-        self._standstills = {tp: since for tp, since in self._standstills.items() if tp not in marks} | standstills(
-            self._standstills, marks, now
+        self._standstills = {tp: since for tp, since in self._standstills.items() if tp not in log_ends} | standstills(
+            self._standstills, log_ends, now
         )
-        stuck = [tp for tp in lasting(self._standstills, now, self._patience) if tp in marks]
+        stuck = [tp for tp in lasting(self._standstills, now, self._patience) if tp in log_ends]
         if not stuck:
             return ()
         looked, last = self._oldest_open
@@ -264,14 +266,14 @@ class ProgressListener(StreamingQueryListener):
         return tuple(transaction for transaction in self._oldest_open[1] if transaction.partition in stuck)
 
     def _waits_since(
-        self, run_id: str, waiting: Offsets, marks: Mapping[TopicPartition, LogEnds]
+        self, run_id: str, waiting: Offsets, log_ends: Mapping[TopicPartition, LogEnds]
     ) -> Mapping[TopicPartition, float]:
         """Since when the oldest unread record of these partitions waits; looked up for the endpoint only."""
         if self._endpoint is None:
             return {}
         lateness, now = self._lateness.setdefault(run_id, Lateness(self._patience)), self._clock()
         if asked := lateness.to_ask(waiting, now):
-            ends = {tp: marks[tp].last_stable_offset for tp in asked}
+            ends = {tp: log_ends[tp].last_stable_offset for tp in asked}
             lateness.answered(asked, self._ask(_OLDEST, lambda: self._kafka.first_times(asked, ends)) or {}, now)
         return lateness.since(waiting)
 

@@ -160,9 +160,9 @@ def _add_partitions(series: Series, survey: Survey) -> None:
         hanging[part.partition] = hanging.get(part.partition, 0) + 1
     for tp in _most_held(survey):
         labels = tp.topic, str(tp.partition)
-        if (marks := survey.marks.get(tp)) is not None:
-            series.set(STABLE_OFFSET, *labels, value=marks.last_stable_offset)
-            series.set(LSO_LAG, *labels, value=marks.lag)
+        if (log_ends := survey.log_ends.get(tp)) is not None:
+            series.set(STABLE_OFFSET, *labels, value=log_ends.last_stable_offset)
+            series.set(LSO_LAG, *labels, value=log_ends.lag)
         if tp in counts:
             series.set(PRODUCERS, *labels, value=counts[tp].producer_ids)
             series.set(OPEN, *labels, value=counts[tp].open_transactions)
@@ -170,6 +170,6 @@ def _add_partitions(series: Series, survey: Survey) -> None:
 
 
 def _most_held(survey: Survey) -> Sequence[TopicPartition]:
-    partitions: Mapping[TopicPartition, object] = {**survey.marks, **survey.producers}
-    lags = {tp: survey.marks[tp].lag if tp in survey.marks else 0 for tp in partitions}
+    partitions: Mapping[TopicPartition, object] = {**survey.log_ends, **survey.producers}
+    lags = {tp: survey.log_ends[tp].lag if tp in survey.log_ends else 0 for tp in partitions}
     return sorted(lags, key=lambda tp: (-lags[tp], tp))[:MOST_PARTITIONS]

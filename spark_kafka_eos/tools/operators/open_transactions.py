@@ -102,7 +102,7 @@ def survey(
         listings=tuple(coordinators.listings),
         transactions=facts,
         producers=looked.producers,
-        marks=looked.marks,
+        log_ends=looked.log_ends,
         unavailable=looked.unavailable,
         silent=silent,
         complete=True,  # for now, to find suspects
@@ -124,11 +124,13 @@ class _Listed(NamedTuple):
 
 class _Looked(NamedTuple):
     producers: dict[TopicPartition, tuple[ProducerState, ...]]
-    marks: dict[TopicPartition, LogEnds]
+    log_ends: dict[TopicPartition, LogEnds]
     unavailable: dict[TopicPartition, str]
 
     def and_also(self, other: _Looked) -> _Looked:
-        return _Looked(self.producers | other.producers, self.marks | other.marks, self.unavailable | other.unavailable)
+        return _Looked(
+            self.producers | other.producers, self.log_ends | other.log_ends, self.unavailable | other.unavailable
+        )
 
 
 def _confirmed(cluster: Cluster, first: Survey) -> Survey:
@@ -226,7 +228,7 @@ def _describe_all(
 
 
 def _look(cluster: Cluster, partitions: Collection[TopicPartition] | None) -> _Looked:
-    """Producers and marks of these partitions, from their leaders one by one."""
+    """Producers and log ends of these partitions, from their leaders one by one."""
     looked = _Looked({}, {}, {})
     by_leader: dict[int, list[TopicPartition]] = {}
     for tp in sorted(partitions or ()):
@@ -249,7 +251,7 @@ def _ask_leader(cluster: Cluster, partitions: Sequence[TopicPartition], looked: 
     """Add the answer for partitions of one leader; those of a topic that cannot be read do not affect the others."""
     try:
         looked.producers.update(producers(cluster, partitions))
-        looked.marks.update(offsets.marks(cluster, partitions))
+        looked.log_ends.update(offsets.log_ends(cluster, partitions))
     except (AuthorizationFailed, UnknownTopic) as error:
         topics = {tp.topic for tp in partitions}
         if len(topics) == 1:

@@ -42,11 +42,11 @@ def outputs(topics: Iterable[str], survey: Survey, unknown: Mapping[str, str] = 
 def _output(topic: str, survey: Survey, why: str | None) -> Output:
     whys = [] if why is None else [why]
     whys += [reason for tp, reason in survey.unavailable.items() if tp.topic == topic]
-    marks = [mark for tp, mark in survey.marks.items() if tp.topic == topic]
+    log_ends = [log_end for tp, log_end in survey.log_ends.items() if tp.topic == topic]
     return Output(
         topic=topic,
         partitions=sum(tp.topic == topic for tp in survey.producers),
         holding=tuple(part for part in survey.open_parts if part.holds and part.partition.topic == topic),
-        held_offsets=sum(mark.lag for mark in marks) if marks else None,
+        held_offsets=sum(log_end.lag for log_end in log_ends) if log_ends else None,
         unknown=tuple(dict.fromkeys(whys)),
     )

@@ -261,7 +261,7 @@ def _lag(
     source: SourceLag, ranges: Mapping[TopicPartition, LogRange], unknown: Mapping[TopicPartition, str]
 ) -> SourceLag:
     partitions = {
-        tp: PartitionLag(committed=at, earliest=ranges[tp].earliest, marks=ranges[tp].marks)
+        tp: PartitionLag(committed=at, earliest=ranges[tp].earliest, log_ends=ranges[tp].log_ends)
         for tp, at in sorted(source.offsets.items())
         if tp in ranges
     }
@@ -271,7 +271,7 @@ def _lag(
 def _timed(source: SourceLag, cluster: Cluster) -> SourceLag:
     unread = {tp: lag for tp, lag in source.partitions.items() if lag.unread}
     start = {tp: max(lag.committed, lag.earliest) for tp, lag in unread.items()}
-    times = first_times(cluster, start, {tp: lag.marks.last_stable_offset for tp, lag in unread.items()})
+    times = first_times(cluster, start, {tp: lag.log_ends.last_stable_offset for tp, lag in unread.items()})
     timed = {tp: replace(lag, oldest_unread_ms=times.get(tp)) for tp, lag in source.partitions.items()}
     return replace(source, partitions=timed)
 

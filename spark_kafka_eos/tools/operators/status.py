@@ -34,18 +34,18 @@ class PartitionLag:
 
     committed: int
     earliest: int
-    marks: LogEnds
+    log_ends: LogEnds
     oldest_unread_ms: int | None = None
 
     @property
     def unread(self) -> int:
         """The offsets that a read_committed reader can read and the query has not committed."""
-        return max(0, self.marks.last_stable_offset - max(self.committed, self.earliest))
+        return max(0, self.log_ends.last_stable_offset - max(self.committed, self.earliest))
 
     @property
     def held(self) -> int:
         """The offsets after these: open transactions hold them back from every read_committed reader."""
-        return max(0, self.marks.high_watermark - max(self.committed, self.marks.last_stable_offset))
+        return max(0, self.log_ends.high_watermark - max(self.committed, self.log_ends.last_stable_offset))
 
     @property
     def lost(self) -> int:

@@ -43,14 +43,14 @@ class Ending(StrEnum):
 class OpenPart:
     """The part of an open transaction in one partition: what its leader and its coordinator say together.
 
-    `facts` is None if no coordinator lists the producer id. `marks` are the partition's, None if they could not be
+    `facts` is None if no coordinator lists the producer id. `log_ends` are the partition's, None if they could not be
     read. `holds`: it is the oldest one in the partition, so that the last stable offset waits for it.
     """
 
     producer: ProducerState
     facts: TransactionFacts | None
     ending: Ending
-    marks: LogEnds | None
+    log_ends: LogEnds | None
     holds: bool
 
     @property
@@ -62,7 +62,7 @@ class OpenPart:
         """By how many offsets it alone holds back the last stable offset: 0 if an older one does, None if unknown."""
         if not self.holds:
             return 0
-        return None if self.marks is None else self.marks.lag
+        return None if self.log_ends is None else self.log_ends.lag
 
     @property
     def since_ms(self) -> int | None:
@@ -85,7 +85,7 @@ class Survey:
     """What coordinators and leaders returned, at `taken_ms` by this machine's clock.
 
     `listings` are all transactional.ids that this principal may describe, `transactions` those that were described, by
-    id. `producers` and `marks` are of the partitions that were looked at. `unavailable` and `silent` are the
+    id. `producers` and `log_ends` are of the partitions that were looked at. `unavailable` and `silent` are the
     partitions and brokers that did not answer, with the reason. `complete`: every transaction of the cluster is in
     `listings`, so that a producer id without one hangs.
     """
@@ -94,7 +94,7 @@ class Survey:
     listings: tuple[TransactionListing, ...] = ()
     transactions: Mapping[str, TransactionFacts] = field(default_factory=dict)
     producers: Mapping[TopicPartition, tuple[ProducerState, ...]] = field(default_factory=dict)
-    marks: Mapping[TopicPartition, LogEnds] = field(default_factory=dict)
+    log_ends: Mapping[TopicPartition, LogEnds] = field(default_factory=dict)
     unavailable: Mapping[TopicPartition, str] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)
     complete: bool = False
@@ -114,7 +114,7 @@ class Survey:
                 producer=producer,
                 facts=(facts := self.transactions.get(names.get(producer.producer_id, ""))),
                 ending=self._ending(producer, facts, listed=producer.producer_id in names),
-                marks=self.marks.get(tp),
+                log_ends=self.log_ends.get(tp),
                 holds=at == 0,
             )
             for tp in sorted(self.producers)

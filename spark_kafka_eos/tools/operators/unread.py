@@ -28,7 +28,7 @@ class LogRange(NamedTuple):
     """What a partition has: its first offset, its last stable offset and its high watermark."""
 
     earliest: int
-    marks: LogEnds
+    log_ends: LogEnds
 
 
 def log_ranges(
@@ -57,7 +57,7 @@ def _ask(
     topics = sorted({tp.topic for tp in partitions})
     try:
         cluster.refresh(topics)
-        first, marks = offsets.earliest(cluster, partitions), offsets.marks(cluster, partitions)
+        first, log_ends = offsets.earliest(cluster, partitions), offsets.log_ends(cluster, partitions)
     except KafkaEosError as error:
         if len(topics) == 1:
             unknown.update(dict.fromkeys(partitions, error.what))
@@ -65,7 +65,7 @@ def _ask(
         for topic in topics:
             _ask(cluster, {tp for tp in partitions if tp.topic == topic}, ranges, unknown)
     else:
-        ranges.update({tp: LogRange(first[tp], marks[tp]) for tp in partitions})
+        ranges.update({tp: LogRange(first[tp], log_ends[tp]) for tp in partitions})
 
 
 def first_times(cluster: Cluster, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:

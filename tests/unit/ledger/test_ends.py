@@ -67,8 +67,8 @@ def test_nothing_is_known_to_lie_between_an_entry_and_a_topic_that_was_created_a
 )
 def test_a_batch_is_covered_only_if_all_that_it_reads_is_known_to_be_committed(start, until, covered) -> None:
     both = ended({O0: 10}, start, until, began={O0: 8})
-    assert both.covers() is covered
-    assert not replace(both, entry=None).covers()
+    assert both.is_committed() is covered
+    assert not replace(both, entry=None).is_committed()
 
 
 def test_each_source_must_have_its_cluster() -> None:

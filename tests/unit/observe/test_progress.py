@@ -63,12 +63,12 @@ def test_without_the_start_of_a_batch_its_figures_may_be_incomplete(start):
 
 
 def test_the_line_is_json_and_names_what_holds_the_query():
-    marks = {
+    log_ends = {
         T0: LogEnds(last_stable_offset=10, high_watermark=10),
         T1: LogEnds(last_stable_offset=4, high_watermark=9),
         OTHER: LogEnds(last_stable_offset=0, high_watermark=5),
     }
-    shown = figures(READ, marks, [HELD], [tally(T0, 0, 10), tally(T1, 0, 4, aborted=3)])
+    shown = figures(READ, log_ends, [HELD], [tally(T0, 0, 10), tally(T1, 0, 4, aborted=3)])
     assert shown.lso_lag == {T0: 0, T1: 5}
     batch = QueryFigures(query_id="q", run_id="r", name="copy", batch_id=3, sources=(shown,))
     assert batch.held

@@ -13,7 +13,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.options import ClientOptions, SinkOptions, SourceOptions, table
 from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT
-from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, is_known, take
+from spark_kafka_eos.options.table import BOTH, OPTIONS, SINK, SOURCE, is_known, parse_options
 
 PACKAGE = Path(spark_kafka_eos.__file__).parent
 
@@ -75,7 +75,7 @@ def test_every_row_has_a_field_of_its_own_and_a_help_that_is_a_sentence():
 
 
 def test_names_are_compared_without_case_since_spark_lower_cases_them():
-    assert take({"startingoffsets": "earliest", "KAFKA.GROUP.ID": "g"}, SOURCE) == {
+    assert parse_options({"startingoffsets": "earliest", "KAFKA.GROUP.ID": "g"}, SOURCE) == {
         "starting_offsets": "earliest",
         "group_id": "g",
     }
@@ -97,19 +97,19 @@ def test_names_are_compared_without_case_since_spark_lower_cases_them():
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(typo, meant):
     with pytest.raises(ConfigurationError, match=rf"option '{typo}': unknown option\..*Did you mean {meant}\?"):
-        take({typo: "x"}, SOURCE)
+        parse_options({typo: "x"}, SOURCE)
 
 
 @pytest.mark.parametrize("prefix", ["", "kafka."])
 def test_a_name_of_librdkafkas_is_answered_with_javas_and_whether_that_has_an_effect(prefix):
     with pytest.raises(ConfigurationError, match="unknown option") as raised:
-        take({f"{prefix}queue.buffering.max.ms": "5"}, SINK)
+        parse_options({f"{prefix}queue.buffering.max.ms": "5"}, SINK)
     assert raised.value.action == (
         "It is librdkafka's name of kafka.linger.ms, which has no effect: each task encodes its rows as complete "
         "record batches."
     )
     with pytest.raises(ConfigurationError) as raised:
-        take({f"{prefix}socket.timeout.ms": "5"}, SINK)
+        parse_options({f"{prefix}socket.timeout.ms": "5"}, SINK)
     assert raised.value.action == "It is librdkafka's name of kafka.request.timeout.ms."
 
 
@@ -121,30 +121,30 @@ def test_every_name_of_librdkafkas_is_unknown_and_stands_for_a_known_one():
 
 def test_acks_without_its_prefix_is_answered_with_the_prefix():
     with pytest.raises(ConfigurationError, match=r"Did you mean kafka\.acks\?"):
-        take({"acks": "all"}, SINK)
+        parse_options({"acks": "all"}, SINK)
 
 
 def test_an_unknown_option_like_no_other_is_refused_without_a_guess():
     with pytest.raises(ConfigurationError) as caught:
-        take({"zzz": "x"}, SINK)
+        parse_options({"zzz": "x"}, SINK)
     assert "Did you mean" not in str(caught.value)
 
 
 def test_the_nearest_name_is_one_that_this_side_takes():
     with pytest.raises(ConfigurationError, match=r"Did you mean topic\?"):
-        take({"topics": "x"}, SINK)
+        parse_options({"topics": "x"}, SINK)
 
 
 @pytest.mark.parametrize(("name", "side", "other"), [("topic", SOURCE, "sink"), ("subscribe", SINK, "source")])
 def test_an_option_of_the_other_side_is_refused_as_such(name, side, other):
     with pytest.raises(ConfigurationError, match=f"is an option of the {other}, not of the {side.value}"):
-        take({name: "x"}, side)
+        parse_options({name: "x"}, side)
 
 
 def test_a_kafka_property_of_the_other_side_has_no_effect_so_that_one_file_serves_both(caplog):
     table.say_without_effect.cache_clear()
     with caplog.at_level(logging.WARNING):
-        assert take({"kafka.acks": "1"}, SOURCE) == {}
+        assert parse_options({"kafka.acks": "1"}, SOURCE) == {}
     assert "kafka.acks has no effect: it applies to the sink only" in caplog.text
 
 
@@ -164,7 +164,7 @@ def test_a_kafka_property_of_the_other_side_has_no_effect_so_that_one_file_serve
 def test_a_kafka_property_that_cannot_be_honoured_is_refused_with_the_reason(name, value, reason):
     for side in (SOURCE, SINK):
         with pytest.raises(ConfigurationError, match=f"option '{name}': .*{reason}"):
-            take({name: value}, side)
+            parse_options({name: value}, side)
 
 
 @pytest.mark.parametrize(
@@ -179,32 +179,34 @@ def test_a_kafka_property_that_cannot_be_honoured_is_refused_with_the_reason(nam
 )
 def test_a_property_that_would_weaken_the_guarantee_is_refused(name, value, reason):
     with pytest.raises(ConfigurationError, match=f"option 'kafka.[a-z.]+': {reason}"):
-        take({name: value}, SINK)
+        parse_options({name: value}, SINK)
 
 
 def test_a_property_that_says_what_holds_anyway_is_accepted():
-    take({"kafka.acks": "all", "kafka.enable.idempotence": "true"}, SINK)
-    take({"kafka.acks": "-1", "kafka.retries": "2147483647", "kafka.max.in.flight.requests.per.connection": "1"}, SINK)
+    parse_options({"kafka.acks": "all", "kafka.enable.idempotence": "true"}, SINK)
+    parse_options(
+        {"kafka.acks": "-1", "kafka.retries": "2147483647", "kafka.max.in.flight.requests.per.connection": "1"}, SINK
+    )
 
 
 def test_a_property_without_effect_is_accepted_and_named_once_in_the_log(caplog):
     table.say_without_effect.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert take({"kafka.linger.ms": "5", "kafka.batch.size": "1"}, SINK) == {}
+            assert parse_options({"kafka.linger.ms": "5", "kafka.batch.size": "1"}, SINK) == {}
     assert sorted(record.args[0] for record in caplog.records) == ["kafka.batch.size", "kafka.linger.ms"]
 
 
 def test_a_warning_spells_an_option_as_its_documentation_does_since_spark_lower_cases_it(caplog):
     table.say_without_effect.cache_clear()
     with caplog.at_level(logging.WARNING):
-        take({"groupidprefix": "g", "fetchoffset.numretries": "3", "KAFKA.ACKS": "1"}, SOURCE)
+        parse_options({"groupidprefix": "g", "fetchoffset.numretries": "3", "KAFKA.ACKS": "1"}, SOURCE)
     assert [record.args[0] for record in caplog.records] == ["groupIdPrefix", "fetchOffset.numRetries", "kafka.acks"]
 
 
 def test_two_spellings_of_one_option_exclude_each_other():
     with pytest.raises(ConfigurationError, match="option 'TOPIC': cannot be combined with 'topic'"):
-        take({"topic": "a", "TOPIC": "b"}, SINK)
+        parse_options({"topic": "a", "TOPIC": "b"}, SINK)
 
 
 def test_what_spark_adds_by_itself_is_passed_over():
@@ -216,22 +218,26 @@ def test_what_spark_adds_by_itself_is_passed_over():
         "provider": "kafka-eos",
         "option.topic": "t",
     }
-    assert take(added, SINK) == {}
+    assert parse_options(added, SINK) == {}
 
 
 def test_values_may_be_what_python_has_since_not_every_option_passes_through_spark():
     given = {"failOnDataLoss": False, "minPartitions": 4, "subscribe": None, "kafka.sasl.password": Secret("s")}
-    assert take(given, SOURCE) == {"fail_on_data_loss": False, "min_partitions": 4, "sasl_password": Secret("s")}
+    assert parse_options(given, SOURCE) == {
+        "fail_on_data_loss": False,
+        "min_partitions": 4,
+        "sasl_password": Secret("s"),
+    }
 
 
 def test_two_names_of_one_option_exclude_each_other():
     with pytest.raises(ConfigurationError, match=r"cannot be combined with 'kafka\.sasl\.mechanism'"):
-        take({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.mechanisms": "PLAIN"}, SINK)
+        parse_options({"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.mechanisms": "PLAIN"}, SINK)
 
 
 def test_librdkafkas_names_are_accepted_where_they_mean_the_same():
     given = {"kafka.metadata.broker.list": "a:1", "kafka.fetch.wait.max.ms": "10", "kafka.fetch.message.max.bytes": "5"}
-    assert take(given, SOURCE) == {
+    assert parse_options(given, SOURCE) == {
         "bootstrap_servers": (("a", 1),),
         "fetch_max_wait_ms": 10,
         "max_partition_fetch_bytes": 5,
@@ -242,8 +248,8 @@ def test_a_value_that_does_not_parse_names_its_option_as_documented():
     with pytest.raises(
         ConfigurationError, match="option 'maxOffsetsPerTrigger': 'many' is not a whole number"
     ) as caught:
-        take({"maxoffsetspertrigger": "many"}, SOURCE)
+        parse_options({"maxoffsetspertrigger": "many"}, SOURCE)
     assert caught.value.option == "maxOffsetsPerTrigger"
     with pytest.raises(ConfigurationError, match="option 'kafka.max.request.size': 'many' is not a whole number"):
-        take({"kafka.message.max.bytes": "many"}, SINK)
+        parse_options({"kafka.message.max.bytes": "many"}, SINK)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

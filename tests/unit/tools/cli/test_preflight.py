@@ -12,7 +12,7 @@ from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.tools.cli.findings import table
 from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.cli.preflight import summary
-from spark_kafka_eos.tools.cli.query_options import parse_options
+from spark_kafka_eos.tools.cli.query_options import parse_pairs
 
 OK = Finding(severity=Severity.OK, subject="cluster", found="reachable, 3 brokers")
 WARNING = Finding(severity=Severity.WARNING, subject="topic [red]", found="one", meaning="Luck", action="Add one")
@@ -147,7 +147,7 @@ def test_the_summary_counts_and_says_whether_the_query_would_start(findings, sai
 
 
 def test_options_are_name_and_value_where_the_value_may_hold_anything():
-    assert parse_options(["ledgerTopic=books", "a=b=c", "kafka.group.id="]) == {
+    assert parse_pairs(["ledgerTopic=books", "a=b=c", "kafka.group.id="]) == {
         "ledgerTopic": "books",
         "a": "b=c",
         "kafka.group.id": "",
@@ -157,7 +157,7 @@ def test_options_are_name_and_value_where_the_value_may_hold_anything():
 @pytest.mark.parametrize("text", ["ledgerTopic", "=books", ""])
 def test_anything_else_is_not_an_option(text):
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
-        parse_options([text])
+        parse_pairs([text])
 
 
 @pytest.mark.parametrize(("path", "exit_code"), [("new", 0), ("file/new", 1)])

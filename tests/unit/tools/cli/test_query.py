@@ -90,7 +90,7 @@ def test_records_bytes_and_time_of_a_batch_are_unknown_where_its_entry_lacks_the
 
 
 def test_offsets_that_were_deleted_before_the_query_read_them_are_shown_in_red():
-    lag = PartitionLag(committed=10, earliest=25, marks=LogEnds(last_stable_offset=30, high_watermark=30))
+    lag = PartitionLag(committed=10, earliest=25, log_ends=LogEnds(last_stable_offset=30, high_watermark=30))
     source = SourceLag(cluster="c", offsets={O0: 10}, partitions={O0: lag})
     entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8)
     late = replace(query(entry, OPEN), sources=(source,))

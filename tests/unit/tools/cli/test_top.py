@@ -145,7 +145,7 @@ def test_the_last_picture_stays_while_nobody_answers_and_the_screen_says_since_w
 
 def test_what_is_missing_in_a_picture_is_said():
     survey = replace(
-        PICTURE.survey, silent={2: "no connection"}, unavailable=dict.fromkeys(PICTURE.survey.marks, "no leader")
+        PICTURE.survey, silent={2: "no connection"}, unavailable=dict.fromkeys(PICTURE.survey.log_ends, "no leader")
     )
 
     async def act(stage):

@@ -35,7 +35,7 @@ class Kafka(Questions):
     """The answers to the listener's requests; an exception is raised. `asked` counts the requests."""
 
     def __init__(self, options=None):
-        self.answers = {"cluster": "here", "marks": STABLE, "held": HELD}
+        self.answers = {"cluster": "here", "log_ends": STABLE, "held": HELD}
         self.asked = []
 
     def close(self):
@@ -48,8 +48,8 @@ class Kafka(Questions):
         self.asked.append("read")
         return [T0]
 
-    def marks(self, partitions):
-        return self._answer("marks", partitions)
+    def log_ends(self, partitions):
+        return self._answer("log_ends", partitions)
 
     def oldest_open(self, partitions, now_ms):
         return self._answer("held", partitions)
@@ -165,7 +165,7 @@ def test_a_query_without_kafka_is_left_alone(listener, kafka):
 
 
 def test_a_transaction_is_looked_for_when_its_hold_has_lasted_and_no_more_often(listener, kafka, now, caplog):
-    kafka.answers["marks"] = STUCK
+    kafka.answers["log_ends"] = STUCK
     listener.onQueryProgress(batch(0))
     assert not listener.last(QUERY).held
     for _ in range(4):
@@ -176,23 +176,23 @@ def test_a_transaction_is_looked_for_when_its_hold_has_lasted_and_no_more_often(
     assert (figures.batch_id, figures.sources[0].held_by, figures.sources[0].lso_lag) == (None, (HELD,), {T0: 5})
     assert caplog.records[-1].levelno == logging.WARNING
     assert '"transactional_id": "stuck"' in caplog.messages[-1]
-    kafka.answers["marks"] = STABLE
+    kafka.answers["log_ends"] = STABLE
     now.seconds += 5.0
     listener.onQueryIdle(IDLE)
     assert not listener.last(QUERY).held
 
 
 def test_a_query_that_has_had_no_batch_is_assumed_to_read_what_the_options_name(listener, kafka):
-    kafka.answers["marks"] = STUCK
+    kafka.answers["log_ends"] = STUCK
     listener.onQueryIdle(IDLE)
     assert listener.last(QUERY).sources[0].lso_lag == {T0: 5}
-    assert kafka.asked == ["read", "marks"]
+    assert kafka.asked == ["read", "log_ends"]
 
 
 def test_a_query_that_reads_another_cluster_has_no_lag_and_is_not_held_by_what_holds_a_topic_of_that_name(
     listener, kafka, now
 ):
-    kafka.answers["marks"] = STUCK
+    kafka.answers["log_ends"] = STUCK
     for _ in range(3):
         listener.onQueryProgress(batch(0, sources=[of_cluster("elsewhere"), of_cluster("here")]))
         now.seconds += 20.0
@@ -218,20 +218,20 @@ def test_until_the_listeners_cluster_is_known_no_lag_is_that_of_a_query(listener
 
 
 def test_what_kafka_does_not_answer_is_logged_once_until_it_answers_again(listener, kafka, now, caplog):
-    kafka.answers["marks"] = BrokerUnreachable("nobody there")
+    kafka.answers["log_ends"] = BrokerUnreachable("nobody there")
     for _ in range(3):
         listener.onQueryProgress(batch(0))
         now.seconds += 31.0
-    assert kafka.asked.count("marks") == 3
+    assert kafka.asked.count("log_ends") == 3
     listener.onQueryProgress(batch(0))
     listener.onQueryProgress(batch(1))
-    assert kafka.asked.count("marks") == 4, "not at every batch"
+    assert kafka.asked.count("log_ends") == 4, "not at every batch"
     assert listener.last(QUERY).sources[0].lso_lag is None
-    kafka.answers["marks"] = STABLE
+    kafka.answers["log_ends"] = STABLE
     now.seconds += 31.0
     listener.onQueryProgress(batch(2))
     assert listener.last(QUERY).sources[0].lso_lag == {T0: 0}
-    kafka.answers["marks"] = BrokerUnreachable("nobody there")
+    kafka.answers["log_ends"] = BrokerUnreachable("nobody there")
     now.seconds += 1.0
     listener.onQueryProgress(batch(3))
     assert (
@@ -247,7 +247,7 @@ def test_what_kafka_does_not_answer_is_logged_once_until_it_answers_again(listen
 
 
 def test_a_missing_right_hides_the_name_and_not_the_lag(listener, kafka, now, caplog):
-    kafka.answers["marks"] = STUCK
+    kafka.answers["log_ends"] = STUCK
     kafka.answers["held"] = AuthorizationFailed(
         "DescribeProducers", 29, "TOPIC_AUTHORIZATION_FAILED", "t-0", action="Grant Read."
     )
@@ -300,7 +300,7 @@ def test_a_query_that_is_stopped_has_not_failed(listener):
 
 
 def test_an_idle_query_without_a_batch_has_no_lag_that_is_known_but_is_held(listener, kafka, now):
-    kafka.answers["marks"] = STUCK
+    kafka.answers["log_ends"] = STUCK
     listener.onQueryStarted(STARTED)
     listener.onQueryIdle(IDLE)
     now.seconds += 20.0
@@ -312,29 +312,29 @@ def test_an_idle_query_without_a_batch_has_no_lag_that_is_known_but_is_held(list
 
 def test_an_answer_that_takes_long_counts_ten_times_as_long(listener, kafka, now, monkeypatch):
     def slow(partitions):
-        kafka.asked.append("marks")
+        kafka.asked.append("log_ends")
         now.seconds += 0.5
         return dict.fromkeys(partitions, STABLE)
 
-    monkeypatch.setattr(kafka, "marks", slow)
+    monkeypatch.setattr(kafka, "log_ends", slow)
     for number in range(110):
         listener.onQueryProgress(batch(number))
         now.seconds += 0.1
-    assert kafka.asked.count("marks") == 3
+    assert kafka.asked.count("log_ends") == 3
 
 
 def test_small_batches_do_not_ask_more_often_than_once_a_second(listener, kafka, now):
     for number in range(30):
         listener.onQueryProgress(batch(number))
         now.seconds += 0.125
-    assert kafka.asked.count("marks") == 4
+    assert kafka.asked.count("log_ends") == 4
     assert shown(listener, query_metrics.LAG) == {("copy", "t"): 5}
 
 
 def test_while_kafka_does_not_answer_the_metrics_say_so_and_show_no_lag(listener, kafka, now):
     listener.onQueryProgress(batch(0))
     now.seconds += 1.0
-    kafka.answers["marks"] = BrokerUnreachable("nobody there")
+    kafka.answers["log_ends"] = BrokerUnreachable("nobody there")
     listener.onQueryProgress(batch(1))
     assert shown(listener, query_metrics.KAFKA_UP) == {(): 0}
     assert shown(listener, query_metrics.LAG) == {}
@@ -350,7 +350,7 @@ def test_with_an_endpoint_the_oldest_unread_record_is_looked_up_now_and_then(now
             listening.onQueryProgress(batch(number))
         assert kafka.asked.count("oldest") == 1
         assert shown(listening, query_metrics.LAG_SECONDS) == {("copy", "t"): 30.0}
-        kafka.answers["marks"] = STUCK  # at 4, where the batch ended
+        kafka.answers["log_ends"] = STUCK  # at 4, where the batch ended
         now.seconds += 1.0
         listening.onQueryIdle(IDLE)
         assert shown(listening, query_metrics.LAG_SECONDS) == {("copy", "t"): 0.0}

@@ -29,7 +29,7 @@ DONE = replace(FACTS, state="CompleteCommit", partitions=())
 
 def part(ending, facts, *, producer_id=9, epoch=4):
     producer = ProducerState(partition=T0, producer_id=producer_id, epoch=epoch, start_offset=20)
-    return OpenPart(producer=producer, facts=facts, ending=ending, marks=None, holds=True)
+    return OpenPart(producer=producer, facts=facts, ending=ending, log_ends=None, holds=True)
 
 
 def test_a_transaction_without_a_timeout_is_nobodys_to_wait_for():

@@ -24,8 +24,8 @@ NOW = 1_000_000
 
 
 def lag(committed, stable, *, earliest=0, oldest=None):
-    marks = LogEnds(last_stable_offset=stable, high_watermark=stable)
-    return PartitionLag(committed=committed, earliest=earliest, marks=marks, oldest_unread_ms=oldest)
+    log_ends = LogEnds(last_stable_offset=stable, high_watermark=stable)
+    return PartitionLag(committed=committed, earliest=earliest, log_ends=log_ends, oldest_unread_ms=oldest)
 
 
 def query(name="orders", at_ms=NOW, **partitions):
@@ -86,7 +86,7 @@ def test_partitions_have_kip_98s_counts_and_what_hangs_in_them():
         ),
         transactions={"a": facts("a", NOW - 8_000, (T0,))},
         producers={T0: (producer(T0, 1, 5), producer(T0, 2), producer(T0, 9, 6)), U0: ()},
-        marks={
+        log_ends={
             T0: LogEnds(last_stable_offset=5, high_watermark=12),
             T1: LogEnds(last_stable_offset=3, high_watermark=3),
         },
@@ -110,10 +110,10 @@ def test_a_cluster_that_cannot_be_read_is_down_and_nothing_else():
 
 def test_a_large_cluster_has_a_bounded_number_of_series():
     queries = [query(f"q{number}", at_ms=number) for number in range(MOST_IDS + 1)]
-    marks = {
+    log_ends = {
         TopicPartition("t", number): LogEnds(last_stable_offset=0, high_watermark=number) for number in range(1_002)
     }
-    series = cluster_series(queries, Survey(taken_ms=NOW, marks=marks))
+    series = cluster_series(queries, Survey(taken_ms=NOW, log_ends=log_ends))
     assert len(series.values(m.LEDGER_BATCH)) == MOST_IDS
     assert ("q0",) not in series.values(m.LEDGER_BATCH), "the one that committed longest ago"
     assert len(series.values(m.LSO_LAG)) == MOST_PARTITIONS

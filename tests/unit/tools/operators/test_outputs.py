@@ -21,7 +21,7 @@ def left_open(at, seconds):
 SURVEY = Survey(
     taken_ms=NOW,
     producers={HELD: (left_open(70, 5), left_open(40, 804)), FREE: ()},
-    marks={
+    log_ends={
         HELD: LogEnds(last_stable_offset=40, high_watermark=97),
         FREE: LogEnds(last_stable_offset=9, high_watermark=9),
     },

@@ -26,8 +26,8 @@ ENTRY = LedgerEntry(query_id="q", batch_id=4, digest="d", serial=5)
 
 
 def lag(committed: int, stable: int, high: int, *, earliest: int = 0, oldest: int | None = None) -> PartitionLag:
-    marks = LogEnds(last_stable_offset=stable, high_watermark=high)
-    return PartitionLag(committed=committed, earliest=earliest, marks=marks, oldest_unread_ms=oldest)
+    log_ends = LogEnds(last_stable_offset=stable, high_watermark=high)
+    return PartitionLag(committed=committed, earliest=earliest, log_ends=log_ends, oldest_unread_ms=oldest)
 
 
 def commit(serial: int) -> RecordedEntry:

@@ -63,7 +63,7 @@ def test_only_the_oldest_open_transaction_holds_the_last_stable_offset():
         listings=(TransactionListing(transactional_id="copy", producer_id=9, state="Ongoing", coordinator=1),),
         transactions={"copy": facts()},
         producers={T0: (producer(30, producer_id=9), producer(None, producer_id=8), producer(20, producer_id=7))},
-        marks={T0: LogEnds(last_stable_offset=20, high_watermark=50)},
+        log_ends={T0: LogEnds(last_stable_offset=20, high_watermark=50)},
         complete=True,
     )
     older, younger = survey.open_parts
