@@ -5,7 +5,6 @@ One function for each finding; `ledger.verdicts` decides which one applies.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +17,20 @@ from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.source_offset import SinkIdentity
 
-_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
-
 Resolution = Literal["write", "skip", "skip-to", "take-group", "take-ledger"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it.
+    """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it
+    (`actions`, a sentence each).
 
     `fingerprint` identifies it exactly; the operator may resolve it by one of `resolutions`.
     """
 
     reason: str
     meaning: str
-    action: str
+    actions: tuple[str, ...]
     fingerprint: str = ""
     resolutions: tuple[Resolution, ...] = ()
 
@@ -42,9 +40,14 @@ class Refuse:
         return {f"{resolution}:{self.fingerprint}": _MEANS[resolution] for resolution in self.resolutions}
 
     @property
+    def action(self) -> str:
+        """The actions as one text."""
+        return " ".join(self.actions)
+
+    @property
     def remedy(self) -> str:
-        """`action` and the choices, one a line."""
-        lines = [f"- {sentence}" for sentence in _SENTENCE.split(self.action) if sentence]
+        """The actions and the choices, one a line."""
+        lines = [f"- {action}" for action in self.actions]
         if self.resolutions:
             lines.append(
                 "- To keep this checkpoint and its state, choose what you know to be correct with the sink's option "
@@ -104,10 +107,15 @@ _MEANS: Mapping[Resolution, str] = {
     "was changed (otherwise, those records are lost)",
 }
 _RETURNED = (
-    "If your foreachBatch function returns without calling the writer for some batches (`if df.isEmpty(): return`), "
-    "nothing is missing, and `write` is correct. Call the writer for every batch, so that this cannot stop the query: "
-    "an empty DataFrame costs next to nothing"
+    (
+        "If your foreachBatch function returns without calling the writer for some batches (`if df.isEmpty(): "
+        "return`), nothing is missing, and `write` is correct."
+    ),
+    "Call the writer for every batch, so that this cannot stop the query: an empty DataFrame costs next to nothing.",
 )
+_BY_MISTAKE = "If the sink's options were changed by mistake, restore those of the last run."
+_TWO_DRIVERS = "If another driver runs this query, stop this one."
+_RESTORE = "Restore the newest checkpoint."
 
 
 def name_of(entry: LedgerEntry | UnreadableEntry | MicroBatch | None) -> str:
@@ -128,8 +136,10 @@ def unreadable(entry: UnreadableEntry) -> Refuse:
     return Refuse(
         reason=entry.description,
         meaning="It is unknown whether this batch is committed",
-        action="Run this query with the release that wrote the entry, or a later one. Only this sink may write to the "
-        "ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
+        actions=(
+            "Run this query with the release that wrote the entry, or a later one.",
+            "Only this sink may write to the ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
+        ),
         resolutions=("write", "skip"),
     )
 
@@ -140,7 +150,7 @@ def shared_group(others: str) -> Refuse:
         reason=f"the group's offsets were committed by the transactions of {others!r}",
         meaning="Two sinks that share a consumer group overwrite each other's offsets: each would resume where the "
         "other is",
-        action="Set a different `kafka.group.id` for each query (default: the transactional.id).",
+        actions=("Set a different `kafka.group.id` for each query (default: the transactional.id).",),
         fingerprint=others,
         resolutions=("take-group",),
     )
@@ -155,13 +165,15 @@ def another_sink(sink: SinkIdentity, others: str) -> Refuse:
     return Refuse(
         reason=f"the source goes by what transactional.id {others!r} has committed, but this sink {writes}",
         meaning="What that one has committed would be missing in this sink's output, now or at the next start",
-        action=(
-            f"Set the source's `sink.kafka.transactional.id` to {sink.transactional_id!r}"
-            if sink.ledger_topic
-            else "Remove the source's options `sink.…`"
-        )
-        + f" (or, without it, let the source's `kafka.group.id` be another group than that of {others!r}), and start "
-        "the query with a new checkpointLocation: this one has the start that the other sink's commits gave.",
+        actions=(
+            (
+                f"Set the source's `sink.kafka.transactional.id` to {sink.transactional_id!r}"
+                if sink.ledger_topic
+                else "Remove the source's options `sink.…`"
+            )
+            + f" (or, without it, let the source's `kafka.group.id` be another group than that of {others!r}), and "
+            "start the query with a new checkpointLocation: this one has the start that the other sink's commits gave.",
+        ),
         fingerprint=others,
         resolutions=("take-ledger",) if sink.ledger_topic else (),
     )
@@ -174,8 +186,12 @@ def another_cluster(sink: SinkIdentity, expected: SinkIdentity) -> Refuse:
         f"sink writes to cluster {sink.cluster}",
         meaning="Each sink has its ledger on its own cluster: the source would start where another one ended, or every "
         "time at the beginning",
-        action="Set `sink.kafka.bootstrap.servers` on the source to the brokers of the sink, and start the query with "
-        "a new checkpointLocation.",
+        actions=(
+            (
+                "Set `sink.kafka.bootstrap.servers` on the source to the brokers of the sink, and start the query with "
+                "a new checkpointLocation."
+            ),
+        ),
     )
 
 
@@ -185,8 +201,12 @@ def another_ledger_topic(sink: SinkIdentity, expected: SinkIdentity) -> Refuse:
         reason=f"the source looked for the ledger of {sink.transactional_id!r} in topic {expected.ledger_topic!r}, but "
         f"this sink keeps it in {sink.ledger_topic!r}, where it has no entry",
         meaning="The source would not find what this sink commits",
-        action=f"Set `sink.ledgerTopic` on the source to {sink.ledger_topic!r}, or `ledgerTopic` on the sink to "
-        f"{expected.ledger_topic!r}, and start the query with a new checkpointLocation.",
+        actions=(
+            (
+                f"Set `sink.ledgerTopic` on the source to {sink.ledger_topic!r}, or `ledgerTopic` on the sink to "
+                f"{expected.ledger_topic!r}, and start the query with a new checkpointLocation."
+            ),
+        ),
     )
 
 
@@ -200,7 +220,7 @@ def deleted(batch: MicroBatch, discontinuity: str | None) -> Refuse:
         f"the new query {batch.query_id} does not start there: {discontinuity}",
         meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
         "records in the output, starting later skips some",
-        action=f"Restore the ledgerTopic of the last run. Or {_RESUME}.",
+        actions=("Restore the ledgerTopic of the last run.", f"Or {_RESUME}."),
         resolutions=("write",),
     )
 
@@ -213,8 +233,7 @@ def never_written(batch: MicroBatch, discontinuity: str | None) -> Refuse:
         meaning="Its earlier batches did not call the writer, or were written with another sink, cluster, "
         "transactional.id or ledgerTopic, or the ledger topic was deleted; it is unknown whether this batch has been "
         "written",
-        action=f"{_RETURNED}. If the sink's options were changed by mistake, restore those of the last run. "
-        f"{_TAKEN_OVER}",
+        actions=(*_RETURNED, _BY_MISTAKE, _TAKEN_OVER),
         resolutions=("write", "skip"),
     )
 
@@ -229,7 +248,7 @@ def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         return Refuse(
             reason=f"batch {entry.batch_id} is incomplete: an output topic was deleted while it was committed; {lost}",
             meaning="Everything else that it wrote is in the output",
-            action="Write what is missing with a batch job, and delete no topic that a running query writes.",
+            actions=("Write what is missing with a batch job, and delete no topic that a running query writes.",),
             resolutions=resolutions,
         )
     return Refuse(
@@ -237,8 +256,12 @@ def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         "refused, or an output topic was deleted meanwhile",
         meaning="The DataFrames of the second call, or the records in that topic, are not in the output; the query's "
         "last error says which",
-        action="Write all DataFrames of a batch in one `with writer.transaction(...)` block, do not delete topics that "
-        "a running query writes, and write what is missing with a batch job.",
+        actions=(
+            (
+                "Write all DataFrames of a batch in one `with writer.transaction(...)` block, do not delete topics "
+                "that a running query writes, and write what is missing with a batch job."
+            ),
+        ),
         resolutions=resolutions,
     )
 
@@ -260,8 +283,11 @@ def without_topics(entry: LedgerEntry, topics: Sequence[str]) -> Refuse:
         reason=f"batch {entry.batch_id} is committed, but topic {names} was deleted since, with the batch's records",
         meaning="That may have been while the batch was committed, unnoticed because the driver ended at that moment. "
         "Everything else that it wrote is in the output",
-        action="If it was deleted later, on purpose, nothing is missing, and `skip` is correct. Otherwise, write what "
-        "is missing with a batch job. Delete no topic that a running query writes.",
+        actions=(
+            "If it was deleted later, on purpose, nothing is missing, and `skip` is correct.",
+            "Otherwise, write what is missing with a batch job.",
+            "Delete no topic that a running query writes.",
+        ),
         resolutions=("skip",),
     )
 
@@ -273,7 +299,7 @@ def moved(entry: LedgerEntry, batch: MicroBatch, differences: str) -> Refuse:
         f"{differences}",
         meaning="The checkpoint was changed, or its sources now read another cluster or other topics; writing this "
         "batch would repeat or skip records",
-        action=f"Restore the newest checkpoint. Or {_RESUME}.",
+        actions=(_RESTORE, f"Or {_RESUME}."),
         resolutions=("write", "skip"),
     )
 
@@ -285,7 +311,7 @@ def planned_again(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Re
         f"(digest {entry.digest}, now {batch.digest})",
         meaning="The checkpoint lost this batch's offsets or was restored from an older copy, and the batch was "
         "planned again; writing it would repeat the records of the committed one",
-        action=f"Restore the newest checkpoint. {'' if covered else _catch_up(entry, batch)}Or {_RESUME}.",
+        actions=(_RESTORE, *(() if covered else _catch_up(entry, batch)), f"Or {_RESUME}."),
         fingerprint=name_of(entry) if covered else "",
         resolutions=("skip-to",) if covered else ("write", "skip"),
     )
@@ -297,8 +323,12 @@ def rewound(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Refuse:
         reason=f"the last committed batch is {entry.batch_id}, but this driver is at batch {batch.batch_id}",
         meaning="The checkpoint was restored from an older copy, or a newer driver replaced this one; "
         f"{_batches(batch.batch_id, entry.batch_id)} committed, and writing again would repeat records",
-        action="If another driver runs this query, stop this one. Otherwise, restore the newest checkpoint. "
-        f"{'' if covered else _catch_up(entry, batch)}Or {_RESUME}.",
+        actions=(
+            _TWO_DRIVERS,
+            "Otherwise, restore the newest checkpoint.",
+            *(() if covered else _catch_up(entry, batch)),
+            f"Or {_RESUME}.",
+        ),
         fingerprint=name_of(entry) if covered else "",
         resolutions=("skip-to",) if covered else ("write", "skip"),
     )
@@ -313,9 +343,14 @@ def unfinished(batch: MicroBatch, *, ledger: bool = True) -> Refuse:
         reason=f"in this run, {missing} began and did not end in a commit: the writer, or the code in its `with` "
         "block, raised an error that did not end the query, or has not ended yet in another thread",
         meaning="Spark considers every batch whose function has returned as done, so going on would lose those records",
-        action="Find the error in the log of that batch. Let every error of the writer and of its block end the query, "
-        "and wait for a thread that calls the writer: Spark then runs the batch again."
-        + (f" To write the missing records with this sink, {_RESUME}." if ledger else ""),
+        actions=(
+            "Find the error in the log of that batch.",
+            (
+                "Let every error of the writer and of its block end the query, and wait for a thread that calls the "
+                "writer: Spark then runs the batch again."
+            ),
+            *((f"To write the missing records with this sink, {_RESUME}.",) if ledger else ()),
+        ),
         resolutions=("write", "skip") if ledger else (),
     )
 
@@ -328,8 +363,7 @@ def gap(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         meaning=f"According to the checkpoint, {missing} done, but this was not committed under this "
         "transactional.id: the function did not call the writer, it was written with another sink, cluster or "
         "transactional.id, or the ledger was reset",
-        action=f"{_RETURNED}. If the sink's options were changed by mistake, restore those of the last run. "
-        f"{_TAKEN_OVER} To write the missing records with this sink, {_RESUME}.",
+        actions=(*_RETURNED, _BY_MISTAKE, _TAKEN_OVER, f"To write the missing records with this sink, {_RESUME}."),
         resolutions=("write", "skip"),
     )
 
@@ -347,9 +381,14 @@ def shared_id(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         reason=f"{_last(entry)}, but this is batch {batch.batch_id} of query {batch.query_id}",
         meaning="Two queries use the same transactional.id, or another checkpoint has replaced this one; it is "
         "unknown whether this batch is already committed",
-        action="If another driver runs this query, stop this one. If this checkpoint was left behind, for example "
-        f"on the disk of a node that returns, or if this query replaces the other, {_RESUME}. To run both queries, "
-        f"{_OWN_ID}.",
+        actions=(
+            _TWO_DRIVERS,
+            (
+                "If this checkpoint was left behind, for example on the disk of a node that returns, or if this query "
+                f"replaces the other, {_RESUME}."
+            ),
+            f"To run both queries, {_OWN_ID}.",
+        ),
         resolutions=("write", "skip"),
     )
 
@@ -359,9 +398,10 @@ def unknown_start(entry: LedgerEntry, batch: MicroBatch, why: str) -> Refuse:
     return Refuse(
         reason=f"{_last(entry)}, and this is a new query {batch.query_id} {why}",
         meaning="It is unknown whether it starts where the other one ended; it could repeat or lose records",
-        action=f"If it does, set takeOverQuery={entry.query_id} (a Kafka source with startingOffsets=committed "
-        "does). Otherwise, set another `kafka.transactional.id` for the new query, or restore the old query's "
-        "checkpoint.",
+        actions=(
+            f"If it does, set takeOverQuery={entry.query_id} (a Kafka source with startingOffsets=committed does).",
+            "Otherwise, set another `kafka.transactional.id` for the new query, or restore the old query's checkpoint.",
+        ),
         resolutions=("write",),
     )
 
@@ -373,8 +413,10 @@ def outdated(entry: LedgerEntry, batch: MicroBatch, regressions: Sequence[str]) 
         f"committed offsets ({first_three(regressions)})",
         meaning="Its records are already committed. Committing it would reset the group's offsets, and the next "
         "batch would repeat records",
-        action=f"This checkpoint is outdated, because another one has replaced it: {_RESUME}. If instead a topic "
-        f"was created again and failOnDataLoss is false, {_take_over(entry)}.",
+        actions=(
+            f"This checkpoint is outdated, because another one has replaced it: {_RESUME}.",
+            f"If instead a topic was created again and failOnDataLoss is false, {_take_over(entry)}.",
+        ),
         resolutions=("skip",),
     )
 
@@ -386,8 +428,11 @@ def state_lost(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         "state",
         meaning="The state was lost with the checkpoint: aggregates, joins and deduplication would begin anew, and "
         "the output would have wrong results",
-        action="Restore the newest checkpoint. A query with state needs one on storage that survives the driver. "
-        f"To continue without the state, {_take_over(entry)}.",
+        actions=(
+            _RESTORE,
+            "A query with state needs one on storage that survives the driver.",
+            f"To continue without the state, {_take_over(entry)}.",
+        ),
         resolutions=("write",),
     )
 
@@ -397,8 +442,11 @@ def elsewhere(entry: LedgerEntry, batch: MicroBatch, discontinuity: str) -> Refu
     return Refuse(
         reason=f"{_last(entry)}, and the new query {batch.query_id} does not start where it ended: {discontinuity}",
         meaning="Starting earlier repeats records in the output, starting later skips some",
-        action=f"To start where the last transaction ended, {_RESUME}. If this is another pipeline, {_OWN_ID}. If this "
-        f"start is correct, for example because a topic is new, {_take_over(entry)}.",
+        actions=(
+            f"To start where the last transaction ended, {_RESUME}.",
+            f"If this is another pipeline, {_OWN_ID}.",
+            f"If this start is correct, for example because a topic is new, {_take_over(entry)}.",
+        ),
         resolutions=("write",),
     )
 
@@ -413,7 +461,7 @@ def other_job(entry: LedgerEntry, write: MicroBatch) -> Refuse:
         f"but this one has txnAppId {write.query_id!r}",
         meaning="The ledger only records the writes of one txnAppId, so it is unknown whether this one was committed "
         "before",
-        action="Set a different `kafka.transactional.id` for each txnAppId.",
+        actions=("Set a different `kafka.transactional.id` for each txnAppId.",),
         resolutions=("write", "skip"),
     )
 
@@ -424,7 +472,7 @@ def unknown_destination(write: MicroBatch) -> Refuse:
         reason=f"txnVersion {write.batch_id} is not greater than the last one that an earlier release has written, "
         "without recording to which topics",
         meaning="It is unknown whether this write is committed",
-        action="",
+        actions=(),
         resolutions=("write", "skip"),
     )
 
@@ -435,7 +483,7 @@ def below(write: MicroBatch, last: int) -> Refuse:
         reason=f"txnVersion {write.batch_id} is lower than {last}, the last one that was written to this destination, "
         "and it is not known to be written",
         meaning="Versions may be skipped, so it is unknown whether this write is late or runs again",
-        action="Give each write a higher version than the one before.",
+        actions=("Give each write a higher version than the one before.",),
         resolutions=("write", "skip"),
     )
 
@@ -445,8 +493,12 @@ def other_topics(write: MicroBatch, before: str) -> Refuse:
     return Refuse(
         reason=f"txnVersion {write.batch_id} is committed, with rows for {before}, and now its rows are for others",
         meaning="It is unknown whether this is the same write with other rows, or another write",
-        action="Set the option topic or outputTopics, which say where a write goes; or give each write a version of "
-        "its own.",
+        actions=(
+            (
+                "Set the option topic or outputTopics, which say where a write goes; or give each write a version of "
+                "its own."
+            ),
+        ),
         resolutions=("write", "skip"),
     )
 
@@ -457,7 +509,7 @@ def topics_created_again(write: MicroBatch) -> Refuse:
         reason=f"txnVersion {write.batch_id} is committed, but since then, some of its topics were created again, and "
         "some were not",
         meaning="The new ones do not have it; the others have it, and would have it twice",
-        action="Write it under another txnAppId to the topics that were created again only.",
+        actions=("Write it under another txnAppId to the topics that were created again only.",),
         resolutions=("write", "skip"),
     )
 
@@ -469,7 +521,7 @@ def incomplete_write(entry: LedgerEntry, *, is_same: bool) -> Refuse:
         reason=f"version {version} of {entry.query_id!r} is incomplete: an output topic was deleted while it was "
         f"committed; {lost}",
         meaning="Everything else that it wrote is in the output" + (", and would be there twice" if is_same else ""),
-        action="Write what is missing under another txnAppId, and delete no topic while a job writes it.",
+        actions=("Write what is missing under another txnAppId, and delete no topic while a job writes it.",),
         resolutions=("write", "skip") if is_same else ("write",),
     )
 
@@ -479,7 +531,7 @@ def too_many_destinations(write: MicroBatch, most: int) -> Refuse:
     return Refuse(
         reason=f"txnAppId {write.query_id!r} has written to {most} destinations, as many as the ledger remembers",
         meaning="A further one could not be recognised when it is written again",
-        action="Choose another txnAppId and another `kafka.transactional.id` for further destinations.",
+        actions=("Choose another txnAppId and another `kafka.transactional.id` for further destinations.",),
     )
 
 
@@ -491,17 +543,18 @@ def _take_over(entry: LedgerEntry) -> str:
     )
 
 
-def _catch_up(entry: LedgerEntry, batch: MicroBatch) -> str:
+def _catch_up(entry: LedgerEntry, batch: MicroBatch) -> tuple[str, ...]:
     """The way out for an old copy of a checkpoint whose next batch reads what is committed, and more."""
     if entry.sources is None or any(source and source.start is None for source in entry.sources):
-        return ""
+        return ()
     planned = batch.batch_id
-    return (
+    repeat = (
         f"Or have the query repeat what is committed and then go on, with its state: delete `offsets/{planned}` (on a "
         f"local disk also `offsets/.{planned}.crc`) from the checkpoint (this batch is planned, and nothing of it is "
         "committed), set this sink's sink.kafka.transactional.id on the kafka-eos source, which then plans up to the "
-        f"ledger's end, and set resolve='skip-to:{name_of(entry)}' on the sink. "
+        f"ledger's end, and set resolve='skip-to:{name_of(entry)}' on the sink."
     )
+    return (repeat,)
 
 
 def _batches(first: int, last: int) -> str:

@@ -12,7 +12,7 @@ from spark_kafka_eos.participants.token import Token, UnreadableToken
 
 _ANEW = (
     "To go on without the missing rows, run one batch without `participant`, and then give the table a new key: it "
-    "takes part from the next batch on"
+    "takes part from the next batch on."
 )
 _DELETE = "Or delete that batch's rows and the token (not the version) from the table"
 
@@ -22,7 +22,10 @@ def unreadable(token: UnreadableToken) -> Refuse:
     return Refuse(
         reason=f"the table's token cannot be used: {token.reason}",
         meaning="It is unknown which batch the table has",
-        action="Run this query with the release and the ledgerKey that wrote the token. Only this sink may write it.",
+        actions=(
+            "Run this query with the release and the ledgerKey that wrote the token.",
+            "Only this sink may write it.",
+        ),
     )
 
 
@@ -32,7 +35,7 @@ def other_id(token: Token) -> Refuse:
         reason=f"the table's last batch was written under transactional.id {token.identity.transactional_id!r}",
         meaning="Two queries use the same key of the table, or the transactional.id was changed; it is unknown what "
         "the table has of this query",
-        action="Give each query a key of its own in the table, or restore the transactional.id.",
+        actions=("Give each query a key of its own in the table, or restore the transactional.id.",),
     )
 
 
@@ -41,7 +44,7 @@ def unknown_ledger(token: Token) -> Refuse:
     return Refuse(
         reason=f"the table has {token}, but the ledger cannot be read",
         meaning="It is unknown whether Kafka has the same batch",
-        action=f"Run this query with the release that wrote the ledger's entry. {_ANEW}.",
+        actions=("Run this query with the release that wrote the ledger's entry.", _ANEW),
     )
 
 
@@ -52,7 +55,7 @@ def lost(entry: LedgerEntry, version: int) -> Refuse:
         f"version {version}",
         meaning="The table was dropped, restored from an older copy or replaced, or its key was changed: rows that "
         "Kafka has are missing there",
-        action=f"Restore the table and its key. {_ANEW}.",
+        actions=("Restore the table and its key.", _ANEW),
     )
 
 
@@ -62,7 +65,7 @@ def behind(token: Token, entry: LedgerEntry) -> Refuse:
         reason=f"the table has {token}, but Kafka has batch {entry.batch_id} of query {entry.query_id}",
         meaning="The table was restored from an older copy, or batches were written without it: rows that Kafka has "
         "are missing there",
-        action=f"Restore the table's newest copy. {_ANEW}.",
+        actions=("Restore the table's newest copy.", _ANEW),
     )
 
 
@@ -71,7 +74,7 @@ def unread(token: Token) -> Refuse:
     return Refuse(
         reason=f"the table has {token}, and the brokers do not say whether its Kafka transaction is open",
         meaning="Going on could abort it, and Kafka would lack rows that the table has",
-        action="Allow DescribeTransactions (the right Describe on the transactional.id, which Write includes).",
+        actions=("Allow DescribeTransactions (the right Describe on the transactional.id, which Write includes).",),
     )
 
 
@@ -82,7 +85,7 @@ def planned_again(token: Token, batch: MicroBatch) -> Refuse:
         f"now {batch.digest}), and its Kafka transaction is over",
         meaning="The checkpoint lost this batch's offsets or was restored from an older copy, and the batch was "
         "planned again; Kafka lacks the rows that the table has",
-        action=f"Restore the newest checkpoint: the query then appends the missing rows to Kafka. {_DELETE}.",
+        actions=("Restore the newest checkpoint: the query then appends the missing rows to Kafka.", f"{_DELETE}."),
     )
 
 
@@ -92,7 +95,7 @@ def unfinished(token: Token, batch: MicroBatch) -> Refuse:
         reason=f"the table has {token}, whose Kafka transaction is over, but this is batch {batch.batch_id} of query "
         f"{batch.query_id}",
         meaning="Kafka lacks rows that the table has, and only that query can compute them again",
-        action=f"Start that query with its checkpoint: it appends the missing rows to Kafka. {_DELETE}.",
+        actions=("Start that query with its checkpoint: it appends the missing rows to Kafka.", f"{_DELETE}."),
     )
 
 
@@ -103,5 +106,5 @@ def other_rows(token: Token, records: int) -> Refuse:
         f"batch now has {records}",
         meaning="The batch does not give the same rows each time that it is computed (random numbers, the clock, "
         "another table, changed code), so Kafka and the table would have different ones",
-        action=f"Run the code that wrote the batch, on the same data. {_DELETE}: both are then written anew.",
+        actions=("Run the code that wrote the batch, on the same data.", f"{_DELETE}: both are then written anew."),
     )

@@ -16,7 +16,7 @@ from spark_kafka_eos.participants.token import Token, UnreadableToken
 
 WRITE, SKIP = Write(reason="it is the next one"), Skip(reason="it is committed")
 REPEAT = Repeat(reason="a second call")
-REFUSED = Refuse(reason="r", meaning="m", action="a")
+REFUSED = Refuse(reason="r", meaning="m", actions=("a",))
 BATCH = MicroBatch(query_id="query", batch_id=4, digest="digest 4")
 
 

@@ -62,7 +62,7 @@ def test_a_token_that_cannot_be_used_says_why():
         token=UnreadableToken(reason="it is not signed with ledgerKey"),
         transaction="over",
         kafka=Diagnosis(entry=None),
-        standing=Refuse(reason="the table's token cannot be used", meaning="m", action="a"),
+        standing=Refuse(reason="the table's token cannot be used", meaning="m", actions=("a",)),
     )
     assert dict(table_lines(found)) == {
         "table": "at version 4: a token that cannot be used, it is not signed with ledgerKey, signed",

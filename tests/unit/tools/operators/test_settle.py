@@ -55,7 +55,7 @@ def test_a_transaction_that_the_table_has_is_committed_and_never_fenced(fence_ow
     "standing",
     [
         Again(reason="the table has it, and its transaction is over", token=TOKEN),
-        Refuse(reason="r", meaning="m", action="a"),
+        Refuse(reason="r", meaning="m", actions=("a",)),
     ],
     ids=["over", "refused"],
 )
