@@ -89,14 +89,17 @@ class Site:
         os.close(other)
         seen = ""
         deadline = time.monotonic() + 120
-        while not (seen and shows in seen) and process.poll() is None:
-            assert time.monotonic() < deadline, seen
-            seen += _read(terminal)
-        os.write(terminal, b"q")  # ends what has keys
-        process.send_signal(signal.SIGINT)
-        while process.poll() is None:
-            assert time.monotonic() < deadline, seen
-            seen += _read(terminal)
+        try:
+            while not (seen and shows in seen) and process.poll() is None:
+                assert time.monotonic() < deadline, seen
+                seen += _read(terminal)
+            os.write(terminal, b"q")  # ends what has keys
+            process.send_signal(signal.SIGINT)
+            while process.poll() is None:
+                assert time.monotonic() < deadline, seen
+                seen += _read(terminal)
+        finally:
+            process.terminate()  # the next command may need its port
         os.close(terminal)
         return process.returncode, seen
 
