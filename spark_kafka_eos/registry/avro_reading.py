@@ -201,12 +201,15 @@ def _to_union(writer: Avro, wanted: Union, path: str, *, full_name: bool) -> Rea
         if NULL not in wanted.branches:
             raise _refused(path, "null cannot be read as a union without null")
         return lambda rows: pa.nulls(len(rows), kind)
-    if wanted.single is not None:
+    if wanted.single in wanted.present:
         return reader(writer, wanted.single, path, full_name=full_name)
     number = _counterpart(writer, wanted.present, full_name=full_name)
     if number is None:
         raise _refused(path, f"{say(writer)} fits no branch of a union, or more than one")
-    return _member(reader(writer, wanted.present[number], path, full_name=full_name), number, kind)
+    read = reader(writer, wanted.present[number], path, full_name=full_name)
+    if wanted.single is not None:  # of two kinds of numbers, each in the unit of its branch
+        return lambda rows: read(rows).cast(kind)
+    return _member(read, number, kind)
 
 
 def _counterpart(writer: Avro, branches: Sequence[Avro], *, full_name: bool) -> int | None:

@@ -382,3 +382,13 @@ def test_a_branch_of_the_same_type_is_the_one_whatever_its_logical_type():
     assert read(days, ["string", "long", "int"], b"\2") == {"member0": None, "member1": None, "member2": 1}
     with pytest.raises(Incompatible, match=r"int \(date\) cannot be read as int \(time-millis\)"):
         read(days, ["string", "long", millis], b"\2")
+
+
+MERGED = ["null", {"type": "int", "logicalType": "time-millis"}, {"type": "long", "logicalType": "timestamp-nanos"}]
+
+
+def test_a_number_of_a_union_of_int_and_long_is_in_the_unit_of_its_branch():
+    assert read(logical("timestamp-millis"), MERGED, varint(1_700_000_000_123)) == 1_700_000_000_123_000_000
+    assert read(logical("time-millis"), MERGED, varint(5)) == 5
+    with pytest.raises(Incompatible, match=r"int \(date\) cannot be read as int \(time-millis\)"):
+        read(logical("date"), MERGED, varint(5))
