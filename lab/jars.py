@@ -1,5 +1,5 @@
 """Jars that the laboratory and the tests need besides brokers: Kafka's tools, Spark's own connector, Spark's Avro and
-Java's.
+Java's, Debezium's classes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ PERF_TOOLS_VERSION = "4.3.1"  # the latest kafka-tools; it needs the Java client
 
 # Scala, connector, token provider (not every release of it is published), Kafka's client.
 _NEWEST_CONNECTOR = ("2.13", "4.2.0", "4.0.0", "3.9.1")
+_DEBEZIUM = "3.6.1.Final"
 _CONNECTORS = {
     "3.5": ("2.12", "3.5.1", "3.5.1", "3.4.1"),
     "4.0": ("2.13", "4.0.1", "4.0.0", "3.9.1"),
@@ -57,3 +58,20 @@ def java_avro() -> Bundle:
         Module(organisation="org.slf4j", name="slf4j-nop", revision="2.0.17"),
     )
     return Bundle(name="avro", version="1.12.1", modules=modules)
+
+
+def debezium() -> Bundle:
+    """Kafka Connect's JsonConverter, Debezium's types and envelope, and Apicurio's converter of Connect to Avro."""
+    own = (
+        ("io.debezium", "debezium-connector-common", _DEBEZIUM),
+        ("io.apicurio", "apicurio-registry-utils-converter", "2.6.13.Final"),
+    )
+    modules = (
+        Module(organisation="org.apache.kafka", name="connect-json", revision="4.4.0"),
+        *(
+            Module(organisation=organisation, name=name, revision=revision, alone=True)
+            for organisation, name, revision in own
+        ),
+        *java_avro().modules,
+    )
+    return Bundle(name="debezium", version=_DEBEZIUM, modules=modules)

@@ -98,8 +98,8 @@ if TYPE_CHECKING:
     from spark_kafka_eos.options import from_properties
     from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
     from spark_kafka_eos.participants.sql import SqlTable
-    from spark_kafka_eos.registry.arrow import confluent_decoder, confluent_encoder
-    from spark_kafka_eos.registry.columns import from_confluent, to_confluent
+    from spark_kafka_eos.registry.arrow import confluent_decoder, confluent_encoder, connect_decoder
+    from spark_kafka_eos.registry.columns import from_confluent, from_connect, to_confluent
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.dead_letters import split_errors, to_dead_letters
@@ -158,7 +158,9 @@ __all__ = [
     "cluster_id",
     "confluent_decoder",
     "confluent_encoder",
+    "connect_decoder",
     "from_confluent",
+    "from_connect",
     "from_properties",
     "must_not_restart",
     "offsets_behind_latest",
@@ -188,7 +190,9 @@ __getattr__ = lazy(
         "cluster_id": "spark_kafka_eos.ledger.progress",
         "confluent_decoder": "spark_kafka_eos.registry.arrow",
         "confluent_encoder": "spark_kafka_eos.registry.arrow",
+        "connect_decoder": "spark_kafka_eos.registry.arrow",
         "from_confluent": "spark_kafka_eos.registry.columns",
+        "from_connect": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.observe.lag",
         "stop_on_sigterm": "spark_kafka_eos.spark.stopping",

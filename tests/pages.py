@@ -51,6 +51,7 @@ EXAMPLES_ELSEWHERE = {"docs/clusters.md": ["trades-mirror"]}
 # Pages whose programs need more than topics, and the tests that have it.
 RUN_BY = {
     "README.md": "tests/spark/test_readme.py",
+    "docs/debezium.md": "tests/spark/test_schemas.py",
     "docs/errors.md": "tests/unit/documentation/test_reference_pages.py",
     "docs/pipelines.md": "tests/spark/test_pipelines.py",
     "docs/schemas.md": "tests/spark/test_schemas.py",

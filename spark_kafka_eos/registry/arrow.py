@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema, errors_of_source
 from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS
+from spark_kafka_eos.registry import connect_json
 from spark_kafka_eos.registry.client import (
     References,
     Registry,
@@ -21,13 +21,12 @@ from spark_kafka_eos.registry.client import (
     TooLargeSchema,
     UnknownSchema,
 )
-from spark_kafka_eos.registry.decoding import decode, refuse, with_errors
+from spark_kafka_eos.registry.decoding import ParseMode, decode, returned, type_returned
 from spark_kafka_eos.registry.formats import QuerySchema, format_of, same
 from spark_kafka_eos.registry.framing import header_ids
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rules import READING, WRITING, rule_names
 
-ParseMode = Literal["fail", "permissive"]
 Strategy = Literal["topic", "record", "topic-record"]
 
 
@@ -53,9 +52,7 @@ class ConfluentDecoder:
     @property
     def returns(self) -> pa.DataType:
         """Of the array that it returns: `type`, or in mode "permissive" a struct of `value` and `error`."""
-        if self.mode == "fail":
-            return self.type
-        return pa.struct([pa.field("value", self.type), pa.field("error", ERROR)])
+        return type_returned(self.type, self.mode)
 
     def __call__(self, values: pa.Array, headers: pa.ListArray | None = None) -> pa.Array:
         """Decode `values`, an array of binary. `headers` is the source's column, for schema ids that are in headers.
@@ -73,7 +70,39 @@ class ConfluentDecoder:
                 subject=self.subject,
                 ignore_rules=self.ignore_rules,
             )
-            return refuse(decoded) if self.mode == "fail" else with_errors(decoded)
+            return returned(decoded, self.mode)
+
+
+@dataclass(frozen=True)
+class ConnectDecoder:
+    """Decodes arrays of Kafka Connect's JSON whose records have their schema. Pickles.
+
+    `mode` is what it does with a value that cannot be decoded.
+    """
+
+    schema: str
+    mode: ParseMode
+
+    @property
+    def type(self) -> pa.DataType:
+        """Of the decoded values."""
+        return connect_json.format_of(self.schema).arrow
+
+    @property
+    def returns(self) -> pa.DataType:
+        """Of the array that it returns: `type`, or in mode "permissive" a struct of `value` and `error`."""
+        return type_returned(self.type, self.mode)
+
+    def __call__(
+        self,
+        values: pa.Array,
+        headers: pa.ListArray | None = None,  # noqa: ARG002 - what `arrow_stream` gives a decoder
+    ) -> pa.Array:
+        """Decode `values`, an array of binary or of strings; headers say nothing. Raises UndecodableRecord in mode
+        "fail".
+        """
+        with errors_of_source():
+            return returned(connect_json.format_of(self.schema).decode(values.cast(pa.binary())), self.mode)
 
 
 @dataclass(frozen=True)
@@ -117,14 +146,14 @@ def confluent_decoder(
     message: str = "",
     mode: ParseMode = "fail",
     ignore_rules: bool = False,
+    connect_types: bool = False,
 ) -> ConfluentDecoder:
     """A function from Arrow arrays of values in a schema registry's wire format to Arrow arrays of their type.
 
     The arguments are those of `from_confluent`. The registry is asked now for the reader's schema, and by the tasks for
     writers' schemas. Raises what `from_confluent` raises, but needs no release of Spark.
     """
-    if mode not in {"fail", "permissive"}:
-        raise ConfigurationError("mode", f"must be 'fail' or 'permissive', not {mode!r}")
+    _check_mode(mode)
     where = Registry.of(registry)
     subject = _subject(subject, topic, key=key)
     if schema is not None:
@@ -134,9 +163,29 @@ def confluent_decoder(
         subject, text = version.subject, version.schema
         if not ignore_rules:
             _refuse_rules(version, READING)
-    target = QuerySchema(replace(text, rules=()), message)
+    if connect_types and text.kind != "AVRO":
+        raise ConfigurationError("connect_types", f"it is for Avro, and the schema is of type {text.kind}")
+    target = QuerySchema(replace(text, rules=()), message, connect_types)
     _usable(target)
     return ConfluentDecoder(where, target, mode, key, subject, ignore_rules)
+
+
+def connect_decoder(schema: str, *, mode: ParseMode = "fail") -> ConnectDecoder:
+    """A function from Arrow arrays of Kafka Connect's JSON, as JsonConverter writes it with `schemas.enable`, to Arrow
+    arrays of their payloads' type.
+
+    The arguments are those of `from_connect`. Raises ConfigurationError, but needs no release of Spark.
+    """
+    _check_mode(mode)
+    decoder = ConnectDecoder(schema, mode)
+    with _usable_schema():
+        _ = decoder.type
+    return decoder
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in {"fail", "permissive"}:
+        raise ConfigurationError("mode", f"must be 'fail' or 'permissive', not {mode!r}")
 
 
 def confluent_encoder(
@@ -229,8 +278,14 @@ def _record_name(text: SchemaText, message: str) -> str:
 
 def _usable(target: QuerySchema) -> pa.DataType:
     """The type of the values. Raises ConfigurationError for a schema that Spark has no type for."""
-    try:
+    with _usable_schema():
         return format_of(target).arrow
+
+
+@contextmanager
+def _usable_schema() -> Iterator[None]:
+    try:
+        yield
     except UnsupportedSchema as error:
         raise ConfigurationError("schema", f"it cannot be used: {error}") from None
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spark_kafka_eos.registry.avro_reading import reader
-from spark_kafka_eos.registry.avro_schema import arrow_type, parse
+from spark_kafka_eos.registry.avro_schema import Avro, arrow_type, parse
 from spark_kafka_eos.registry.avro_writing import write
 from spark_kafka_eos.registry.client import SchemaText
 from spark_kafka_eos.registry.rows import ReadColumn
 
 
 class AvroFormat:
-    def __init__(self, wanted: SchemaText) -> None:
-        self._wanted = parse(wanted.text, dict(wanted.references))
-        self.arrow: pa.DataType = arrow_type(self._wanted)
-        self.name: str = getattr(self._wanted, "name", "")
+    def __init__(self, schema: SchemaText, *, connect_types: bool = False) -> None:
+        self._connect_types = connect_types
+        self._schema = self._parsed(schema)
+        self.arrow: pa.DataType = arrow_type(self._schema)
+        self.name: str = getattr(self._schema, "name", "")
 
     def reader(self, written: SchemaText) -> ReadColumn:
-        return reader(parse(written.text, dict(written.references)), self._wanted)
+        return reader(self._parsed(written), self._schema)
 
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
-        return write(self._wanted, column, prefix)
+        return write(self._schema, column, prefix)
+
+    def _parsed(self, schema: SchemaText) -> Avro:
+        return parse(schema.text, dict(schema.references), connect_types=self._connect_types)

@@ -26,6 +26,7 @@ from spark_kafka_eos.registry.avro_schema import (
     Union,
     arrow_type,
 )
+from spark_kafka_eos.registry.connect_types import ZONED, zoned_timestamps
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 
 
@@ -48,6 +49,8 @@ def _value(value: Any, kind: Avro) -> Any:
             if kind.single is not None or branch == NULL:
                 return inner
             return {f"member{kind.present.index(branch)}": inner}
+        case Record() if kind.logical:
+            raise ValueError  # no connector gives one, and it would be bytes
         case Record():
             return {
                 field.name: _value(value[field.name] if field.name in value else _own(field), field.type)
@@ -61,6 +64,8 @@ def _value(value: Any, kind: Avro) -> Any:
             return _from_bytes(value.encode("latin-1"), kind)  # bytes are text of the code points 0 to 255
         case Primitive(name="int" | "long"):
             return value * factor(kind, kind)
+        case Primitive() if kind.logical == ZONED:
+            return zoned_timestamps(pa.array([value]))[0][0].as_py()
     return value
 
 

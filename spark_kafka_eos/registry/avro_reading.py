@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.kafka.wire.columns import Int64s
+from spark_kafka_eos.registry import connect_types
 from spark_kafka_eos.registry.avro_defaults import default_of
 from spark_kafka_eos.registry.avro_extent import Damaged, Extent, extent
 from spark_kafka_eos.registry.avro_logical import Contradiction, factor, shift
@@ -67,7 +68,7 @@ def reader(writer: Avro, wanted: Avro, path: str = "", *, full_name: bool = Fals
     try:
         match writer, wanted:
             case Record(), Record() if _same_name(writer, wanted, full_name=full_name):
-                return _record(writer, wanted, path)
+                return _digits(writer, path) if wanted.logical else _record(writer, wanted, path)
             case Array(), Array():
                 return _array(writer, wanted, path)
             case Map(), Map():
@@ -127,6 +128,24 @@ def _record(writer: Record, wanted: Record, path: str) -> ReadColumn:
         return pa.StructArray.from_arrays(columns, fields=fields)
 
     return read
+
+
+def _digits(writer: Record, path: str) -> ReadColumn:
+    """A number of any scale, as text."""
+    read = _record(writer, _VARIABLE_SCALE, path)
+
+    def number(rows: Rows) -> pa.Array:
+        scale, unscaled = read(rows).flatten()
+        texts = [connect_types.digits(*number) for number in zip(unscaled.to_pylist(), scale.to_pylist(), strict=True)]
+        wide = np.array([text is None for text in texts], np.bool_)
+        if wide.any():
+            rows.note(wide, Cause.OUT_OF_RANGE)
+        return pa.array(texts, pa.string())
+
+    return number
+
+
+_VARIABLE_SCALE = Record("", (Field("scale", Primitive("int")), Field("value", Primitive("bytes"))))
 
 
 def _default(each: Field, path: str) -> pa.Scalar:
@@ -434,9 +453,21 @@ def _number(size: int, wanted: Primitive, kind: pa.DataType, times: int) -> Read
 def _string(wanted: Primitive, zeros: int) -> ReadColumn:
     def string(rows: Rows) -> pa.Array:
         column = texts(rows, within(rows, longs(rows)), utf8=wanted.name == "string")
-        return _decimal(rows, column, wanted, zeros) if wanted.logical == "decimal" else column
+        match wanted.logical:
+            case "decimal":
+                return _decimal(rows, column, wanted, zeros)
+            case connect_types.ZONED:
+                return _zoned(rows, column)
+        return column
 
     return string
+
+
+def _zoned(rows: Rows, column: pa.StringArray) -> pa.Array:
+    times, wrong = connect_types.zoned_timestamps(column)
+    if wrong.any():
+        rows.note(wrong, Cause.OUT_OF_RANGE)
+    return times
 
 
 def _fixed(wanted: Fixed, zeros: int) -> ReadColumn:

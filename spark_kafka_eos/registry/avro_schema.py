@@ -11,6 +11,7 @@
 | timestamp-millis, timestamp-micros | timestamp[us, UTC] |
 | local-timestamp-millis, local-timestamp-micros | timestamp[us] |
 | other logical types (time-millis, duration, …) | as if they were not there |
+| with `connect_types`: ZonedTimestamp; VariableScaleDecimal | timestamp[us, UTC]; string |
 
 This is how Spark's `from_avro` maps them. Recursive types, records without fields and decimals with more than 38 digits
 after the point have no Spark type: they are refused. A decimal of a higher precision has 38 digits.
@@ -22,13 +23,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
+from spark_kafka_eos.registry.connect_types import TIMESTAMP, VARIABLE_SCALE, ZONED, with_logical_type
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 
 MAX_PRECISION = 38  # of decimal128 and of Spark's DecimalType
@@ -111,21 +113,23 @@ class Record:
     name: str
     fields: tuple[Field, ...]
     aliases: tuple[str, ...] = ()
+    logical: str = ""
 
 
 Avro = Primitive | Fixed | Enum | Array | Map | Union | Record
 NULL = Primitive("null")
 
 
-def parse(text: str, references: Mapping[str, str] | None = None) -> Avro:
+def parse(text: str, references: Mapping[str, str] | None = None, *, connect_types: bool = False) -> Avro:
     """The schema of JSON `text`. `references` has the texts of the named types that it uses, in the order in which they
-    build on each other. Raises UnsupportedSchema.
+    build on each other. With `connect_types`, names of Kafka Connect's types count. Raises UnsupportedSchema.
     """
     named: dict[str, Any] = {}
+    hook = _with_connect_type if connect_types else _without_invalid_decimal
     try:
-        for each in (references or {}).values():
-            _resolved(each, named)
-        return _build(_resolved(text, named), named, Nesting())
+        for referred in (references or {}).values():
+            _resolved(referred, named, hook)
+        return _build(_resolved(text, named, hook), named, Nesting())
     except UnsupportedSchema:
         raise
     except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -134,12 +138,16 @@ def parse(text: str, references: Mapping[str, str] | None = None) -> Avro:
         raise UnsupportedSchema("the schema is nested too deeply") from error
 
 
-def _resolved(text: str, named: dict[str, Any]) -> Any:
+def _resolved(text: str, named: dict[str, Any], hook: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     """The schema's JSON with full names, added to those of `named`. A schema may be a bare name, too: `string` beside
     `"string"`. A default that does not fit its type only matters where it is needed; registries have many.
     """
-    tree = text.strip() if text.strip() in _PRIMITIVES else json.loads(text, object_hook=_without_invalid_decimal)
+    tree = text.strip() if text.strip() in _PRIMITIVES else json.loads(text, object_hook=hook)
     return parse_schema(tree, named, _ignore_default_error=True)
+
+
+def _with_connect_type(tree: dict[str, Any]) -> dict[str, Any]:
+    return with_logical_type(_without_invalid_decimal(tree))
 
 
 def _without_invalid_decimal(tree: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +179,9 @@ def _defined(tree: Mapping[str, Any], named: Mapping[str, Any], above: Nesting) 
         case "record" | "error":
             name = tree["name"]
             inside = above.within(name, f"type {name}")
-            return Record(name, tuple(_field(each, named, inside) for each in tree["fields"]), _full(aliases, name))
+            fields = tuple(_field(field, named, inside) for field in tree["fields"])
+            logical = VARIABLE_SCALE if tree.get("logicalType") == VARIABLE_SCALE else ""
+            return Record(name, fields, _full(aliases, name), logical)
         case "enum":
             return Enum(tree["name"], tuple(tree["symbols"]), tree.get("default"), _full(aliases, tree["name"]))
         case "array":
@@ -203,7 +213,7 @@ _LOGICAL = {
         "time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis",
         "local-timestamp-micros", "local-timestamp-nanos",
     },
-    "string": {"uuid"},
+    "string": {"uuid", ZONED},
     "bytes": {"big-decimal"},
 }  # fmt: skip
 
@@ -223,7 +233,7 @@ _ARROW = {
     "double": pa.float64(), "bytes": pa.binary(), "string": pa.string(),
     "date": pa.date32(), "uuid": pa.string(),
     "timestamp-millis": pa.timestamp("us", "UTC"), "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"), "local-timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-millis": pa.timestamp("us"), "local-timestamp-micros": pa.timestamp("us"), ZONED: TIMESTAMP,
 }  # fmt: skip
 
 
@@ -247,6 +257,14 @@ def _decimal(avro: Primitive | Fixed) -> pa.DataType:
     return pa.decimal128(min(avro.precision, MAX_PRECISION), avro.scale)
 
 
+def _struct(avro: Record) -> pa.DataType:
+    if avro.logical:  # a number of any scale
+        return pa.string()
+    if not avro.fields:
+        raise UnsupportedSchema(f"record {avro.name} has no fields, and Spark cannot read such a struct")
+    return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in avro.fields])
+
+
 def arrow_type(avro: Avro) -> pa.DataType:
     """The Arrow type of the table above. Raises UnsupportedSchema."""
     match avro:
@@ -263,9 +281,7 @@ def arrow_type(avro: Avro) -> pa.DataType:
         case Map():
             return pa.map_(pa.string(), pa.field("value", arrow_type(avro.values)))
         case Record():
-            if not avro.fields:
-                raise UnsupportedSchema(f"record {avro.name} has no fields, and Spark cannot read such a struct")
-            return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in avro.fields])
+            return _struct(avro)
         case Union():
             if not avro.present:
                 return pa.null()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spark_kafka_eos.errors import errors_of_source
-from spark_kafka_eos.registry.arrow import ParseMode, Strategy, confluent_decoder, confluent_encoder
+from spark_kafka_eos.registry.arrow import Strategy, confluent_decoder, confluent_encoder, connect_decoder
 from spark_kafka_eos.registry.client import References, SchemaType
+from spark_kafka_eos.registry.decoding import ParseMode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -30,6 +31,7 @@ def from_confluent(
     headers: Column | str | None = None,
     mode: ParseMode = "fail",
     ignore_rules: bool = False,
+    connect_types: bool = False,
 ) -> Column:
     """Decode values that a serializer of a schema registry wrote (Confluent's wire format).
 
@@ -44,6 +46,9 @@ def from_confluent(
 
     Rules of a schema (data contracts) are not run: a schema that has some for readers is refused, and records whose own
     schema has some are not decoded. With `ignore_rules`, values are read as they are: what was encrypted stays so.
+
+    With `connect_types`, what Kafka Connect's converters and Debezium mean by the names of Avro's types counts: times,
+    dates and numbers are columns of those types.
 
     With mode "fail", a record that cannot be decoded raises UndecodableRecord. With "permissive", the column is a
     struct of `value` and `error` (cause, message, schema_id), one of which is null; both are for a value that is null.
@@ -63,12 +68,35 @@ def from_confluent(
         message=message,
         mode=mode,
         ignore_rules=ignore_rules,
+        connect_types=connect_types,
     )
 
     def from_registry(values: pa.Array, *more: pa.Array) -> pa.Array:
         return decoder(values, *more)
 
     made: Column = _udf(from_registry, decoder.returns)(column, *([] if headers is None else [headers]))
+    return made
+
+
+def from_connect(column: Column | str, schema: str, *, mode: ParseMode = "fail") -> Column:
+    """Decode values that Kafka Connect's JsonConverter wrote with `schemas.enable`: an object of schema and payload.
+
+    `schema` is the reader's: the text of such a schema, or of a whole record, whose payload does not count. Each record
+    is read from its own schema to this one: by name, with defaults for fields that it lacks, null for optional ones.
+    Types that Kafka Connect and Debezium name (dates, timestamps, decimals) are columns of those types.
+
+    With mode "fail", a record that cannot be decoded raises UndecodableRecord. With "permissive", the column is a
+    struct of `value` and `error` (cause, message), one of which is null; both are for a value or a payload that is
+    null, such as Debezium's tombstones.
+
+    Raises ConfigurationError for a schema that Spark has no type for; ImportError before Spark 4.1.
+    """
+    decoder = connect_decoder(schema, mode=mode)
+
+    def from_json_converter(values: pa.Array) -> pa.Array:
+        return decoder(values)
+
+    made: Column = _udf(from_json_converter, decoder.returns)(column)
     return made
 
 

@@ -9,8 +9,8 @@ holds, Protobuf's Value may be NaN. If a pass raises, its rows are halved until 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +27,14 @@ from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, rows_of
 from spark_kafka_eos.registry.rules import READING, rule_names
 
-_SAID = {
-    Cause.UNDECODABLE: "the bytes do not fit schema {schema}: at byte {at} of {size}",
-    Cause.INCOMPATIBLE: "a value of schema {schema} has no counterpart in the reader's schema: at byte {at} of {size}",
-    Cause.OUT_OF_RANGE: "a value of schema {schema} is out of its Spark type's range: at byte {at} of {size}",
-    Cause.WRONG_SCHEMA: "schema {schema} was used for another message than the one that the query reads",
+_MESSAGES = {
+    Cause.UNDECODABLE: "the bytes do not fit {schema}{place}",
+    Cause.INCOMPATIBLE: "a value of {schema} has no counterpart in the reader's schema{place}",
+    Cause.OUT_OF_RANGE: "a value of {schema} is out of its Spark type's range{place}",
+    Cause.WRONG_SCHEMA: "{schema} was used for another message than the one that the query reads",
 }
 
+ParseMode = Literal["fail", "permissive"]
 
 _LONGEST = 500  # characters of a message: a schema can have names of any length
 
@@ -63,15 +64,26 @@ def decode(
     """Decode `values`; `ids` has the header with the schema id, where there is one. Ids are of the context of
     `subject`. Raises RegistryError.
     """
-    kind = format_of(target).arrow
     if ids is not None and target.schema.kind == "PROTOBUF":
         values, ids = with_indexes(values, ids)
     groups, unframed = framed(values, ids)
     faults = {row: DecodeFault(Cause.NOT_FRAMED, message, None) for row, message in unframed.items()}
+    readers = (
+        (group, _reader(registry, target, cast(SchemaKey, group.schema), subject, ignore_rules)) for group in groups
+    )
+    return decode_groups(values, readers, format_of(target).arrow, faults)
+
+
+def decode_groups(
+    values: pa.BinaryArray,
+    readers: Iterable[tuple[Group, ReadColumn | DecodeFault]],
+    kind: pa.DataType,
+    faults: dict[int, DecodeFault],
+) -> Decoded:
+    """Decode each group of `values` with its reader, or give its rows the fault. `faults` are those of other rows."""
     parts: list[pa.Array] = []
     places, done = np.full(len(values), -1, np.int64), 0
-    for group in groups:
-        read = _reader(registry, target, group.schema, subject, ignore_rules)
+    for group, read in readers:
         if isinstance(read, DecodeFault):
             faults.update((int(row), read) for row in group.rows)
             continue
@@ -96,8 +108,8 @@ def _passes(
     except Exception as error:  # noqa: BLE001  # of a library, for a record that anybody can have written
         if len(group.rows) == 1:
             row = int(group.rows[0])
-            said = f"the bytes cannot be decoded with schema {group.schema}: {type(error).__name__}"
-            yield group.rows[:0], pa.array([], kind), {row: DecodeFault(Cause.UNDECODABLE, said, group.schema)}
+            message = f"the bytes cannot be decoded with {_named(group.schema)}: {type(error).__name__}"
+            yield group.rows[:0], pa.array([], kind), {row: DecodeFault(Cause.UNDECODABLE, message, group.schema)}
             return
         middle = len(group.rows) // 2
         for rows in (group.rows[:middle], group.rows[middle:]):
@@ -118,11 +130,16 @@ def _pass(values: pa.BinaryArray, group: Group, read: ReadColumn) -> tuple[pa.Ar
         cause = rows.faults.of(number)
         assert cause is not None
         at, size = int(rows.faults.at[number] - start[number]), int(rows.end[number] - start[number])
-        said = _SAID[cause].format(schema=group.schema, at=min(at, size), size=size)
+        place = "" if group.schema is None else f": at byte {min(at, size)} of {size}"
+        message = _MESSAGES[cause].format(schema=_named(group.schema), place=place)
         if number in rows.faults.reasons:
-            said = f"{said}: {rows.faults.reasons[number]}"[:_LONGEST]
-        wrong[int(group.rows[number])] = DecodeFault(cause, said, group.schema)
+            message = f"{message}: {rows.faults.reasons[number]}"[:_LONGEST]
+        wrong[int(group.rows[number])] = DecodeFault(cause, message, group.schema)
     return column, wrong
+
+
+def _named(schema: SchemaKey | None) -> str:
+    return "its own schema" if schema is None else f"schema {schema}"
 
 
 _MOST_READERS = 1_000
@@ -146,7 +163,7 @@ def _reader(
     except UnknownSchema:
         return DecodeFault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
     except TooLargeSchema as error:
-        return _unreadable(schema, str(error))
+        return unreadable(schema, str(error))
     made: ReadColumn | DecodeFault
     rules = "" if ignore_rules else rule_names(written.rules, READING)
     if written.kind != target.schema.kind:
@@ -159,18 +176,29 @@ def _reader(
         try:
             made = format_of(target).reader(written)
         except (Incompatible, UnsupportedSchema) as error:
-            made = _unreadable(schema, str(error))
+            made = unreadable(schema, str(error))
         except Exception as error:  # noqa: BLE001  # of a library, for a schema that anybody can have registered
-            made = _unreadable(schema, type(error).__name__)
+            made = unreadable(schema, type(error).__name__)
     if len(_readers) == _MOST_READERS:
         _readers.clear()
     _readers[place] = made
     return made
 
 
-def _unreadable(schema: SchemaKey, why: str) -> DecodeFault:
-    said = f"schema {schema} cannot be read with the reader's: {why}"[:_LONGEST]
-    return DecodeFault(Cause.INCOMPATIBLE, said, schema)
+def unreadable(schema: SchemaKey | None, why: str) -> DecodeFault:
+    """That of a record whose schema, None if the record has it, cannot be read with the query's."""
+    message = f"{_named(schema)} cannot be read with the reader's: {why}"[:_LONGEST]
+    return DecodeFault(Cause.INCOMPATIBLE, message, schema)
+
+
+def type_returned(kind: pa.DataType, mode: ParseMode) -> pa.DataType:
+    """Of what `returned` returns, for values of type `kind`."""
+    return kind if mode == "fail" else pa.struct([pa.field("value", kind), pa.field("error", ERROR)])
+
+
+def returned(decoded: Decoded, mode: ParseMode) -> pa.Array:
+    """The values, or with mode "permissive" a struct of values and errors. Raises UndecodableRecord with "fail"."""
+    return refuse(decoded) if mode == "fail" else with_errors(decoded)
 
 
 def refuse(decoded: Decoded) -> pa.Array:

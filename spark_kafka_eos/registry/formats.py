@@ -16,12 +16,13 @@ from spark_kafka_eos.startup.quickack import QuickAck
 
 @dataclass(frozen=True)
 class QuerySchema(QuickAck):
-    """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one). Spark
-    pickles it with the function of each column.
+    """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one), or in
+    Avro whether names of Kafka Connect's types count. Spark pickles it with the function of each column.
     """
 
     schema: SchemaText
     message: str = ""
+    connect_types: bool = False
 
 
 class Format(Protocol):
@@ -51,7 +52,7 @@ def format_of(target: QuerySchema) -> Format:
             return JsonFormat(target.schema)
     from spark_kafka_eos.registry.avro import AvroFormat
 
-    return AvroFormat(target.schema)
+    return AvroFormat(target.schema, connect_types=target.connect_types)
 
 
 def same(one: SchemaText, other: SchemaText) -> bool:

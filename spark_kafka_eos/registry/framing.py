@@ -46,9 +46,9 @@ EIGHT_BYTES: Final = (
 
 
 class Group(NamedTuple):
-    """Rows with the same schema; their bodies start after `skip` bytes of the value."""
+    """Rows with the same schema, None if the records have it; their bodies start after `skip` bytes of the value."""
 
-    schema: SchemaKey
+    schema: SchemaKey | None
     rows: NDArray[np.int64]
     skip: int
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from datetime import UTC
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import (
     Schema,
     SchemaReference,
@@ -26,6 +28,8 @@ from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.registry import RegistryServer
 from tests.pages import run
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
+from tests.unit.registry.change_events import change_events
+from tests.unit.registry.test_connect import expected
 
 pytestmark = pytest.mark.spark
 
@@ -56,6 +60,30 @@ def test_the_pages_examples_run(kafka: EmbeddedKafka, spark: SparkSession):
     with RegistryServer() as server:
         assert run("docs/schemas.md", kafka.bootstrap, spark=spark, registry=server.url) == 5
         close_sessions()
+
+
+@pytest.mark.broker
+def test_the_page_on_debezium_leaves_the_rows_that_the_database_has(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path
+):
+    events = change_events(seed=7, count=150)
+    kafka.create_topic("shop.public.orders", 2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for event in events:
+        producer.produce("shop.public.orders", event.json, event.key)
+    assert producer.flush(30) == 0
+    assert run("docs/debezium.md", kafka.bootstrap, str(tmp_path)) == 3
+    table = {event.key: event.after for event in events}
+    rows = {row["id"]: row for row in map(expected, table.values()) if row is not None}
+    read_back = spark.read.parquet(str(tmp_path / "orders"))
+    assert {row["id"]: row["amount"] for row in read_back.collect()} == {
+        number: row["amount"] for number, row in rows.items()
+    }
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        applied = database.execute("SELECT id, amount, state FROM orders").fetchall()
+    assert sorted(applied) == sorted(
+        (number, row["amount"] and str(row["amount"]), row["state"]) for number, row in rows.items()
+    )
 
 
 def test_every_type_comes_and_goes_as_confluents_serializer_has_it(spark, registry, serialize):
