@@ -1,4 +1,6 @@
-"""What Kafka's own clients read, with these as the witness: every property, and texts of login and certificates."""
+"""What Kafka's own clients read, with these as the witness: every property, property files, and texts of login and
+certificates.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from spark_kafka_eos.kafka.auth.jaas import login
 from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.options.kafka_properties import REFUSED, WITHOUT_EFFECT
+from spark_kafka_eos.options.properties import _entries
 from spark_kafka_eos.options.table import OPTIONS
 from spark_kafka_eos.testing.jars import DEFAULT_VERSION, class_path
 from spark_kafka_eos.testing.java import java
@@ -74,7 +77,7 @@ def encoded(text: str | None) -> str:
 
 
 def decoded(word: str) -> str:
-    return "" if word == "=" else base64.b64decode(word).decode("utf-16-be")
+    return "" if word == "=" else base64.b64decode(word).decode("utf-16-be", "surrogatepass")
 
 
 @pytest.mark.parametrize("client", ["consumer.ConsumerConfig", "producer.ProducerConfig", "admin.AdminClientConfig"])
@@ -132,6 +135,91 @@ def test_a_login_configuration_is_read_as_java_reads_it(of_java: OfJava) -> None
         assert ours(text) == expected, text
         accepted += answer is not None
     assert accepted > 3_000
+
+
+SYNTAX = [
+    "\\",
+    "\\",
+    "\\",
+    "\n",
+    "\r",
+    "\r\n",
+    "=",
+    ":",
+    "#",
+    "!",
+    " ",
+    "\t",
+    "\f",
+    "a",
+    "b",
+    "key",
+    "\\u00e4",
+    "\\u",
+    "D83D",
+]
+SYNTAX += ["\\uD83D\\uDE00", "t", "n", "\x00", "\x0b", "\x1c", "\x85", "\xa0", "\xfc", "7"]
+ENDS_IN_A_JOINT = re.compile(rb"(^|[\r\n])[ \t\f]*\\[\r\n]*$")
+BEYOND_ISO = ["\u2028", "\u2029", "\ufeff", "€", "😀", "１"]
+
+
+def properties_of_java(of_java: OfJava, encoding: str, files: Iterable[bytes]) -> list[dict[str, str] | None]:
+    """What java.util.Properties reads of files in this encoding, None where it refuses one."""
+    answers = of_java(("properties", encoding, content.decode("iso-8859-1")) for content in files)
+    texts = (None if answer is None else list(map(decoded, answer)) for answer in answers)
+    return [words if words is None else dict(zip(words[::2], words[1::2], strict=True)) for words in texts]
+
+
+def entries(content: bytes) -> dict[str, str] | None:
+    try:
+        return {name: value for _, name, value in _entries(content)}
+    except ValueError:
+        return None
+
+
+def has_half_a_character(answer: dict[str, str] | None) -> bool:
+    return answer is not None and any(
+        "\ud800" <= letter <= "\udfff" for pair in answer.items() for text in pair for letter in text
+    )
+
+
+def is_utf_8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def is_read_otherwise(content: bytes, encoding: str) -> bool:
+    """Whether the page says so, or Java's reading is nothing to follow."""
+    if encoding == "iso-8859-1" and is_utf_8(content) and not content.isascii():
+        return True  # read as UTF-8, which the page says
+    if content.startswith("\ufeff".encode()):
+        return True  # Java takes the mark for a part of the first name
+    # Of which Java makes an entry without a name and a value, unless the line ends with CR LF.
+    return bool(ENDS_IN_A_JOINT.search(content))
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "utf-8"])
+def test_a_property_file_is_read_as_java_reads_it(of_java: OfJava, encoding: str) -> None:
+    rng = random.Random(20261127)
+    parts = SYNTAX if encoding == "iso-8859-1" else SYNTAX + BEYOND_ISO
+    drawn = ("".join(rng.choices(parts, k=rng.randrange(1, 16))).encode(encoding) for _ in range(5_000))
+    files = [content for content in drawn if not is_read_otherwise(content, encoding)]
+    answers = properties_of_java(of_java, encoding, files)
+    for content, answer in zip(files, answers, strict=True):
+        assert entries(content) == (None if has_half_a_character(answer) else answer), content
+    assert len(files) > 4_000
+    assert answers.count(None) > 100
+
+
+def test_every_file_in_conf_is_read_as_java_reads_it(of_java: OfJava) -> None:
+    files = sorted((ROOT / "conf").glob("*.properties"))
+    assert len(files) > 5
+    answers = properties_of_java(of_java, "utf-8", [path.read_bytes() for path in files])
+    for path, answer in zip(files, answers, strict=True):
+        assert entries(path.read_bytes()) == answer, path.name
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.KeyStore;
 import java.util.ArrayList;
@@ -8,6 +10,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.TreeSet;
 import javax.security.auth.login.AppConfigurationEntry;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
@@ -28,6 +31,7 @@ public class ClientFiles {
             String answer;
             try {
                 answer = switch (words[0]) {
+                    case "properties" -> properties(text(words[1]), text(words[2]));
                     case "jaas" -> jaas(text(words[1]));
                     case "trust" -> trust(text(words[1]));
                     case "identity" -> identity(text(words[1]), text(words[2]), text(words[3]));
@@ -42,6 +46,23 @@ public class ClientFiles {
             System.out.println(answer);
             System.out.flush();
         }
+    }
+
+    /** Each name of a property file and its value. The file's bytes come as the characters of ISO-8859-1. */
+    private static String properties(String encoding, String file) throws Exception {
+        Properties read = new Properties();
+        ByteArrayInputStream bytes = new ByteArrayInputStream(file.getBytes(StandardCharsets.ISO_8859_1));
+        if (encoding.equals("iso-8859-1")) {
+            read.load(bytes);
+        } else {
+            read.load(new InputStreamReader(bytes, encoding));
+        }
+        List<String> words = new ArrayList<>();
+        for (String name : read.stringPropertyNames()) {
+            words.add(word(name));
+            words.add(word(read.getProperty(name)));
+        }
+        return String.join(" ", words);
     }
 
     /** Module, and each option and its value. */
@@ -117,8 +138,11 @@ public class ClientFiles {
         return word.equals(".") ? null : new String(Base64.getDecoder().decode(word), StandardCharsets.UTF_16BE);
     }
 
+    /** Also of half a character, which `getBytes` would replace. */
     private static String word(String text) {
-        String encoded = Base64.getEncoder().encodeToString(text.getBytes(StandardCharsets.UTF_16BE));
+        ByteBuffer bytes = ByteBuffer.allocate(2 * text.length());
+        bytes.asCharBuffer().put(text);
+        String encoded = Base64.getEncoder().encodeToString(bytes.array());
         return encoded.isEmpty() ? "=" : encoded;
     }
 }
