@@ -107,11 +107,13 @@ def librdkafkas_of(
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,  # default: 500 ms until the end of a partition is reported
             "fetch.queue.backoff.ms": 1,
         }
     )
     found: dict[str, list[Row]] = {tp.topic: [] for tp in wanted}
     try:
+        consumer.list_topics(timeout=20)  # without the leaders, it asks for the first offsets half a second later
         consumer.assign([*wanted])
         at_end: set[tuple[str | None, int | None]] = set()
         while len(at_end) < len(wanted):

@@ -117,6 +117,7 @@ def consumed(either_kafka):
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,  # default: 500 ms until the end is reported
             }
         )
         try:
