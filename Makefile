@@ -26,6 +26,9 @@ PYTHONS := 3.12 3.13
 # Three on two cores: many tests wait for a timeout or a process, and two leave up to half of the time unused.
 JOBS ?= 3
 
+# Where it is set (as in many images), each of the tests' thousands of Python processes compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 INSTALL := python -m pip install --disable-pip-version-check --quiet
 TOOL = $(BIN)/python -m venv
 # What test-lowest runs: without brokers, then a batch's way through the protocol, the command line, and Spark.
