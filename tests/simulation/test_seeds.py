@@ -7,7 +7,7 @@ import pytest
 from lab.simulation.conditions import Conditions
 from lab.simulation.run import run
 
-_EVERY_RUN, _ALL, _PARTS = 3_000, 1_000_000, 10
+_EVERY_RUN, _ALL, _PARTS = 1_500, 1_000_000, 10
 _LATE = _LEFT_OUT = 30_000
 _FAULTS = {
     "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
@@ -19,7 +19,7 @@ _OF_REQUESTS = ("request lost", "answer lost", "request delayed", "passing error
 
 
 @pytest.mark.timeout(900)
-def test_three_thousand_histories_are_correct_and_each_request_meets_each_fault_in_them(cell):
+def test_fifteen_hundred_histories_are_correct_and_each_request_meets_each_fault_in_them(cell):
     summary = run(range(_EVERY_RUN), jobs=2)
     cell(
         "Simulation, TV1 and TV2",

@@ -116,7 +116,7 @@ IN_SEVERAL = {
 def test_the_parts_of_a_file_are_all_of_it():
     histories = [paths for part, paths in slow_run.PARTS.items() if part.startswith("histories-")]
     seeds = (ROOT / "tests" / "simulation" / "test_seeds.py").read_text()
-    assert f"_PARTS = 3_000, 1_000_000, {len(histories)}\n" in seeds
+    assert f"_PARTS = 1_500, 1_000_000, {len(histories)}\n" in seeds
     assert histories == [[f"{slow_run.HISTORIES}[{number}]"] for number in range(len(histories))]
     differential = [paths for part, paths in slow_run.PARTS.items() if part.startswith("differential-avro-")]
     assert f"\nPARTS = {len(differential)} " in (ROOT / "tests/unit/registry/test_avro_against_java.py").read_text()

@@ -87,7 +87,9 @@ RARE = ("no-fence", "earlier-runs-unknown", "any-abort-is-the-coordinators")
 # Takes several coincidences, so the search begins shortly before the first seed that has them.
 BEGIN_AT = {
     "ledger-before-init": 3_700,
-    "no-look-again": 1_500,
+    "held-is-not-asked": 1_200,
+    "look-always-counts": 500,
+    "no-look-again": 1_900,
     "no-owner-check": 5_600,
     "epoch-is-not-named": 52_400,
 }
