@@ -105,6 +105,7 @@ PARTS = {
         "tests/broker/test_tansu.py",
         "tests/spark/test_before_kafka_3.py",
         "tests/spark/test_checkpoint_formats.py",
+        "tests/spark/test_kfake.py",
         "tests/spark/test_migrating_checkpoint.py",
         "tests/spark/test_rollback.py",
     ],
@@ -138,6 +139,7 @@ PARTS = {
     "clusters": [
         "tests/spark/test_databricks.py",
         "tests/spark/test_doctor.py",
+        "tests/spark/test_local_cluster.py",
         "tests/spark/test_other_python.py",
         "tests/spark/test_standalone_cluster.py",
         "tests/spark/test_tokens.py",

@@ -257,6 +257,7 @@ def test_an_archive_of_classes_that_does_not_fit_is_not_used_and_does_no_harm(tm
         assert "shared archive" not in broker.log()
 
 
+@pytest.mark.slow  # two archives are half a minute, and `make test` makes others
 def test_a_broker_uses_the_archive_of_its_classes(tmp_path, kafka_version, monkeypatch):
     monkeypatch.setattr(jars, "class_archive", lambda _: tmp_path / "broker.jsa")
     assert class_archive.make(kafka_version) == tmp_path / "broker.jsa"

@@ -239,6 +239,7 @@ def test_a_speculative_copy_makes_the_batch_be_written_again_and_the_slow_origin
     assert_late_append_is_refused(speculating, straggler, seen["epoch"], "INVALID_PRODUCER_EPOCH")  # after registration
 
 
+@pytest.mark.slow
 def test_a_batch_aborted_max_attempts_times_fails_with_nothing_committed_and_is_written_by_the_next_run(
     query: Query,
 ) -> None:

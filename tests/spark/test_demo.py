@@ -8,7 +8,7 @@ from rich.console import Console
 from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.demo.run import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def fast_demo(*, with_table: bool = False) -> str:
@@ -33,6 +33,5 @@ def test_the_fast_demo_survives_its_kills_with_every_figure_right() -> None:
     assert "WRONG" not in text
 
 
-@pytest.mark.slow
 def test_with_a_table_it_survives_the_same_kills_and_both_have_the_same_rows() -> None:
     assert "rows in the table" in fast_demo(with_table=True)

@@ -76,6 +76,7 @@ def test_executors_in_processes_of_their_own_append_to_one_transaction(kafka: Em
     assert told["bytes_read"] > RECORDS
 
 
+@pytest.mark.slow
 def test_a_batch_write_needs_no_shared_disk_unless_its_tasks_are_large(
     kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,11 +43,9 @@ def executed(name: str, folder: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-# The paths of the others through Spark are those of test_decode_orders and test_topic_and_table.
-@pytest.mark.parametrize(
-    "name",
-    ["quickstart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dead_letters", "topic_and_table"))],
-)
+# Their paths through Spark are those of test_crashes, test_decode_orders and test_topic_and_table.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
 def test_a_notebook_ends_with_a_plot_of_what_was_written(tmp_path: Path, name: str) -> None:
     assert len(plots(executed(name, tmp_path))) == 1
 

@@ -150,7 +150,7 @@ def goes_on_as_if_nothing_had_happened(scene: Scene, plan: str, sink: str) -> No
 
 
 @pytest.mark.usefixtures("without_empty_batches")
-@usually(("windows", "kafka-eos"), ("first-ones", "foreachBatch"))
+@usually(("windows", "kafka-eos"))
 def test_an_old_copy_goes_on_from_the_ledger_with_its_state(scene, plan, sink):
     goes_on_as_if_nothing_had_happened(scene, plan, sink)
 

@@ -199,7 +199,10 @@ IN_PYTHON = {
 
 @pytest.mark.parametrize(
     ("append_mode", "start", "exit_code"),
-    [pytest.param("driver", SUBMITTED, 143, id="sink-jvm"), pytest.param("auto", IN_PYTHON, -15, id="writer-python")],
+    [
+        pytest.param("driver", SUBMITTED, 143, id="sink-jvm"),
+        pytest.param("auto", IN_PYTHON, -15, id="writer-python", marks=pytest.mark.slow),
+    ],
 )
 def test_a_job_that_gets_sigterm_completes_its_batch_and_leaves_no_transaction_open(
     options, tmp_path, topic, append_mode, start, exit_code
