@@ -1,14 +1,19 @@
 """The source's offset in Spark's checkpoint: the end of a batch, and what else the source records with it.
 
-Offsets are those of Kafka: the position of the next record to read.
+    {"origin={…}": {}, "bounds={…}": {}, "sinks=[…]": {}, "start={…}": {}, "orders": {"0": 23, "1": 20}}
+
+Offsets are those of Kafka: the position of the next record to read. All else is JSON in the name of a "topic" without
+partitions. No topic's name has the character =, and without partitions it means nothing to others who read these
+offsets, such as the built-in source. Only this module reads and writes that text; a part that is empty is left out.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from spark_kafka_eos.kafka.partitions import (
     Offsets,
@@ -19,22 +24,11 @@ from spark_kafka_eos.kafka.partitions import (
     ranges_from_text,
 )
 
-# Instead of a stream's first offsets: they are in the end of batch 0 (`with_start`). No topic has this name.
+JsonOffsets = dict[str, dict[str, int]]
+
+# Instead of a stream's first offsets: they are the start in the end of batch 0. No topic has this name.
 UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
-# No topic's name has the character =. Without partitions, it means nothing to others who read these offsets, such
-# as the built-in source.
 _START, _ORIGIN, _BOUNDS, _SINKS = "start=", "origin=", "bounds=", "sinks="
-
-
-def with_start(end: Offsets, start: Offsets) -> dict[str, dict[str, int]]:
-    """`offsets_to_json(end)`, and in the name of a further "topic" without partitions where this first batch starts."""
-    return {_START + json.dumps(offsets_to_json(start)): {}} | offsets_to_json(end)
-
-
-def recorded_start(end: Mapping[str, object]) -> dict[TopicPartition, int] | None:
-    """The start that `with_start` added, None if there is none."""
-    names = [name for name in end if name.startswith(_START)]
-    return offsets_from_json(names[0].removeprefix(_START)) if names else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +45,88 @@ class Origin:
     topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     finds_pattern: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkIdentity:
+    """Under which transactional.id a sink commits, in which ledger topic on the cluster with which id; what is unknown
+    is empty.
+    """
+
+    transactional_id: str
+    ledger_topic: str = ""
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOffset:
+    """Where a micro-batch of the source ends, and what the source must know again after a restart.
+
+    `start` is where a query's first batch begins, None in the end of any other. `origin` says which records the offsets
+    mean, None if it is not recorded. `bounds` is where the stream ends: for each time in ms since 1970, the offsets of
+    the first records with it or a later one. `sinks` are those by whose commits the source of a first batch goes.
+    """
+
+    offsets: Offsets
+    start: Offsets | None = None
+    origin: Origin | None = None
+    bounds: Mapping[int, Offsets] = field(default_factory=dict)
+    sinks: tuple[SinkIdentity, ...] = ()
+
+    def to_json(self) -> JsonOffsets:
+        """Equal offsets have equal text, whose order is that of all releases: Spark compares it."""
+        parts: dict[str, object] = {}
+        if self.origin is not None:
+            parts[_ORIGIN] = origin_to_json(self.origin)
+        if self.bounds:
+            parts[_BOUNDS] = {str(time): offsets_to_json(self.bounds[time]) for time in sorted(self.bounds)}
+        if self.sinks:
+            parts[_SINKS] = [
+                {"id": sink.transactional_id, "topic": sink.ledger_topic, "cluster": sink.cluster}
+                for sink in self.sinks
+            ]
+        names = [name + json.dumps(part, separators=(",", ":")) for name, part in parts.items()]
+        if self.start is not None:
+            names.append(_START + json.dumps(offsets_to_json(self.start)))
+        return {name: {} for name in names} | offsets_to_json(self.offsets)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Mapping[str, int]]) -> Self:
+        """Inverse of `to_json`; also for offsets that the built-in source has written. Raises ValueError for any other
+        form.
+        """
+        start, origin, bounds = _part(value, _START), _part(value, _ORIGIN), _part(value, _BOUNDS)
+        return cls(
+            offsets=offsets_from_json(value),
+            start=None if start is None else offsets_from_json(start),
+            origin=None if origin is None else origin_from_json(json.loads(origin)),
+            bounds={int(time): offsets_from_json(ends) for time, ends in json.loads(bounds or "{}").items()},
+            sinks=tuple(map(_sink, json.loads(_part(value, _SINKS) or "[]"))),
+        )
+
+    @classmethod
+    def of(cls, value: object) -> Self | None:
+        """`from_json` of `{topic: {partition: offset}}`; None for any other value, as other sources' offsets are."""
+        if not isinstance(value, Mapping) or not all(map(_are_of_a_topic, value.values())):
+            return None
+        return cls.from_json(value)
+
+
+def _part(value: Mapping[str, object], name: str) -> str | None:
+    return next((topic.removeprefix(name) for topic in value if topic.startswith(name)), None)
+
+
+def _are_of_a_topic(partitions: object) -> bool:
+    return isinstance(partitions, Mapping) and all(
+        key.isdigit() and isinstance(offset, int) for key, offset in partitions.items()
+    )
+
+
+def _sink(value: object) -> SinkIdentity:
+    match value:
+        case {"id": str(transactional_id), "topic": str(topic), "cluster": str(cluster)}:
+            return SinkIdentity(transactional_id=transactional_id, ledger_topic=topic, cluster=cluster)
+    raise ValueError(f"expected id, topic and cluster, got {value!r}")
 
 
 def origin_to_json(origin: Origin) -> dict[str, object]:
@@ -97,64 +173,3 @@ def _epochs_from_json(value: Mapping[str, Mapping[str, str]]) -> dict[TopicParti
         for first, last in ranges_from_text(partitions)
         for number in range(first, last + 1)
     }
-
-
-def with_origin(end: Mapping[str, Mapping[str, int]], origin: Origin) -> dict[str, dict[str, int]]:
-    """`end`, and in the name of a further "topic" without partitions which records it means."""
-    text = json.dumps(origin_to_json(origin), separators=(",", ":"))
-    return {_ORIGIN + text: {}} | {name: dict(partitions) for name, partitions in end.items()}
-
-
-def recorded_origin(end: Mapping[str, object]) -> Origin | None:
-    """The origin that `with_origin` added, None if there is none."""
-    names = [name for name in end if name.startswith(_ORIGIN)]
-    return origin_from_json(json.loads(names[0].removeprefix(_ORIGIN))) if names else None
-
-
-def with_bounds(end: Mapping[str, Mapping[str, int]], bounds: Mapping[int, Offsets]) -> dict[str, dict[str, int]]:
-    """`end`, and in the name of a further "topic" without partitions where the stream ends: `bounds` has, for each time
-    in ms, the offsets of the first records with it or a later one. Without bounds, `end` alone.
-    """
-    by_time = {str(time): offsets_to_json(bounds[time]) for time in sorted(bounds)}
-    added: dict[str, dict[str, int]] = {_BOUNDS + json.dumps(by_time, separators=(",", ":")): {}} if bounds else {}
-    return added | {name: dict(partitions) for name, partitions in end.items()}
-
-
-def recorded_bounds(end: Mapping[str, object]) -> dict[int, dict[TopicPartition, int]]:
-    """The bounds that `with_bounds` added, empty if there are none."""
-    names = [name for name in end if name.startswith(_BOUNDS)]
-    by_time = json.loads(names[0].removeprefix(_BOUNDS)) if names else {}
-    return {int(time): offsets_from_json(offsets) for time, offsets in by_time.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkIdentity:
-    """Under which transactional.id a sink commits, in which ledger topic on the cluster with which id; what is unknown
-    is empty.
-    """
-
-    transactional_id: str
-    ledger_topic: str = ""
-    cluster: str = ""
-
-
-def with_sinks(end: Mapping[str, Mapping[str, int]], sinks: Iterable[SinkIdentity]) -> dict[str, dict[str, int]]:
-    """`end` of a query's first batch, and in the name of a further "topic" without partitions the sinks by whose
-    commits its source goes. Without sinks, `end` alone.
-    """
-    fields = [{"id": sink.transactional_id, "topic": sink.ledger_topic, "cluster": sink.cluster} for sink in sinks]
-    added: dict[str, dict[str, int]] = {_SINKS + json.dumps(fields, separators=(",", ":")): {}} if fields else {}
-    return added | {name: dict(partitions) for name, partitions in end.items()}
-
-
-def recorded_sinks(end: Mapping[str, object]) -> tuple[SinkIdentity, ...]:
-    """The sinks that `with_sinks` added, empty if there are none. Raises ValueError for any other form."""
-    names = [name for name in end if name.startswith(_SINKS)]
-    sinks: list[SinkIdentity] = []
-    for fields in json.loads(names[0].removeprefix(_SINKS)) if names else ():
-        match fields:
-            case {"id": str(transactional_id), "topic": str(topic), "cluster": str(cluster)}:
-                sinks.append(SinkIdentity(transactional_id=transactional_id, ledger_topic=topic, cluster=cluster))
-            case _:
-                raise ValueError(f"expected id, topic and cluster, got {fields!r}")
-    return tuple(sinks)

@@ -49,7 +49,8 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import ClientOptions, SinkOptions, sink_options, source_options
 from spark_kafka_eos.preflight.run import examine
-from spark_kafka_eos.reading.offset_planner import JsonOffsets, OffsetPlanner
+from spark_kafka_eos.reading.offset_planner import OffsetPlanner
+from spark_kafka_eos.source_offset import JsonOffsets
 from spark_kafka_eos.spark.checkpoint import micro_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 

@@ -11,7 +11,7 @@ from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.observe.lag import OpenTransaction, behind, kafka_offsets
 from spark_kafka_eos.observe.tallies import RangeTally
-from spark_kafka_eos.source_offset import recorded_origin
+from spark_kafka_eos.source_offset import SourceOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,8 @@ def kafka_sources(progress: Mapping[str, Any]) -> list[SourceRead]:
 
 
 def _cluster(end: str | Mapping[str, object]) -> str:
-    origin = recorded_origin(json.loads(end) if isinstance(end, str) else end)
-    return "" if origin is None else origin.cluster
+    source_offset = SourceOffset.of(json.loads(end) if isinstance(end, str) else end)
+    return "" if source_offset is None or source_offset.origin is None else source_offset.origin.cluster
 
 
 def figures(

@@ -25,8 +25,7 @@ from spark_kafka_eos.kafka.protocol.error_codes import passes
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import marked_by
 from spark_kafka_eos.options import ClientOptions, SourceOptions
-from spark_kafka_eos.reading.offset_planner import JsonOffsets
-from spark_kafka_eos.source_offset import UNRESOLVED
+from spark_kafka_eos.source_offset import UNRESOLVED, JsonOffsets
 
 log = logger(__name__)
 

@@ -14,28 +14,27 @@ again, or the query has failed. `partitions(S, E)` follows, but not if Spark kno
 
 One setting has another order, `spark.sql.streaming.triggerAvailableNowWrapper.enabled`, which is internal and off by
 default: at a restart, too, Spark first asks for the end. That looks like a new query, and a limit would be counted from
-the query's first offset. Ends that were planned for a new query say so (`model.with_start`), so this is noticed before
-Spark records the end.
+the query's first offset. Ends that were planned for a new query say so (`SourceOffset.start`), so this is noticed
+before Spark records the end.
 """
 
 from __future__ import annotations
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.kafka.partitions import offsets_from_json
-from spark_kafka_eos.source_offset import UNRESOLVED, recorded_start
+from spark_kafka_eos.source_offset import UNRESOLVED, JsonOffsets, SourceOffset
 
 
 class NextMicroBatch:
     """Follows Spark's calls in one process of a query. `start` is where the next micro-batch starts."""
 
     def __init__(self) -> None:
-        self.start: dict[str, dict[str, int]] = {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
+        self.start: JsonOffsets = {name: dict(partitions) for name, partitions in UNRESOLVED.items()}
 
-    def planned(self, end: dict[str, dict[str, int]]) -> None:
+    def planned(self, end: JsonOffsets) -> None:
         """`latestOffset()` has returned `end`."""
         self.start = end
 
-    def runs(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> None:
+    def runs(self, start: JsonOffsets, end: JsonOffsets) -> None:
         """Spark has called `partitions(start, end)`.
 
         Raises ConfigurationError if the query is past an end that was planned as that of its first batch.
@@ -52,9 +51,8 @@ class NextMicroBatch:
         self.start = end
 
 
-def _is_past(start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> bool:
+def _is_past(start: JsonOffsets, end: JsonOffsets) -> bool:
     """Whether `end` was planned for a new query, and the query is past it in some partition."""
-    if start == UNRESOLVED or recorded_start(end) is None:
+    if start == UNRESOLVED or (planned := SourceOffset.from_json(end)).start is None:
         return False
-    ends = offsets_from_json(end)
-    return any(ends.get(tp, at) < at for tp, at in offsets_from_json(start).items())
+    return any(planned.offsets.get(tp, at) < at for tp, at in SourceOffset.from_json(start).offsets.items())

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.backoff import OUTDATED_LEADER_MS
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -39,23 +39,14 @@ from spark_kafka_eos.reading import planning
 from spark_kafka_eos.reading.ledger_replay import LedgerReplay
 from spark_kafka_eos.reading.stream_end import StreamEnd
 from spark_kafka_eos.reading.task_split import Task, split
-from spark_kafka_eos.reading.topic_identity import TopicIdentity, created_between, origin_of
-from spark_kafka_eos.source_offset import (
-    UNRESOLVED,
-    Origin,
-    SinkIdentity,
-    recorded_start,
-    with_origin,
-    with_sinks,
-    with_start,
-)
+from spark_kafka_eos.reading.topic_identity import TopicIdentity, created_between
+from spark_kafka_eos.source_offset import UNRESOLVED, JsonOffsets, Origin, SinkIdentity, SourceOffset
 
 if TYPE_CHECKING:
     from spark_kafka_eos.reading.by_time import OffsetsByTime
 
 log = logger(__name__)
 
-JsonOffsets = dict[str, dict[str, int]]
 _Ask = Callable[[Sequence[TopicPartition]], dict[TopicPartition, int]]
 
 # The maximum delay until a new topic is noticed while no other topic has data; the built-in source checks every time.
@@ -279,20 +270,22 @@ class OffsetPlanner:
             end = self._end(begin, origin, limited=limited)
             if not isinstance(self._options.starting_offsets, str):
                 self._stream_end.check(begin)
-            return self._recorded(with_sinks(with_start(end, begin), self._sinks()), end)
-        self._identity.load(start)
-        self._stream_end.goes_on_from(start)
-        begin, origin = offsets_from_json(start), origin_of(start)
+            return self._recorded(SourceOffset(offsets=end, start=begin, sinks=self._sinks()))
+        last = SourceOffset.from_json(start)
+        self._identity.load(last.origin)
+        self._stream_end.goes_on_from(last.bounds)
+        begin, origin = dict(last.offsets), last.origin
         self._read_before |= begin.keys()
         self._compare_topics({tp.topic for tp in begin}, origin)
         end = self._end(begin, origin, limited=limited)
         if end == begin and self._stream_end.is_recorded(end):
             return start
-        return self._recorded(offsets_to_json(end), end)
+        return self._recorded(SourceOffset(offsets=end))
 
-    def _recorded(self, text: JsonOffsets, end: Collection[TopicPartition]) -> JsonOffsets:
-        """`text` of an end, and what else the checkpoint must have: the stream's bounds, and which records it means."""
-        return with_origin(self._stream_end.record(text, end), self._identity.origin(end))
+    def _recorded(self, end: SourceOffset) -> JsonOffsets:
+        """The end with what else the checkpoint must have: the stream's bounds, and which records it means."""
+        bounds, origin = self._stream_end.bounds_of(end.offsets), self._identity.origin(end.offsets)
+        return replace(end, bounds=bounds, origin=origin).to_json()
 
     def _sinks(self) -> tuple[SinkIdentity, ...]:
         """The sinks by whose commits this source goes: those whose offsets it starts from, or the one that it names.
@@ -359,18 +352,18 @@ class OffsetPlanner:
         A batch that an earlier run planned is perhaps committed already. Its rows are not read then, unless the query
         has state.
         """
-        self._identity.load(end)
-        ends = offsets_from_json(end)
-        begin = recorded_start(end) if start == UNRESOLVED else offsets_from_json(start)
+        last, planned = SourceOffset.from_json(start), SourceOffset.from_json(end)
+        self._identity.load(planned.origin)
+        begin = planned.start if start == UNRESOLVED else last.offsets
         if begin is None:
-            begin = self._start_that_is_not_recorded(ends)
-        again = created_between(start, end)
+            begin = self._start_that_is_not_recorded(planned.offsets)
+        again = created_between(last.origin, planned.origin)
         if end == self._planned:
-            return self.tasks(begin, ends, created_again=again)
+            return self.tasks(begin, planned.offsets, created_again=again)
         self._replay.runs_again(begin)
-        return self.tasks(begin, ends, perhaps_unread=True, created_again=again, origin=origin_of(end))
+        return self.tasks(begin, planned.offsets, perhaps_unread=True, created_again=again, origin=planned.origin)
 
-    def _start_that_is_not_recorded(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _start_that_is_not_recorded(self, ends: Offsets) -> dict[TopicPartition, int]:
         """Where batch 0 starts if the built-in source has planned it, or release 0.1.0. Raises ConfigurationError if
         the options do not give the same start now as they did then.
         """

@@ -23,7 +23,6 @@ from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.options.source import Timestamps
 from spark_kafka_eos.reading import planning
-from spark_kafka_eos.source_offset import recorded_bounds, with_bounds
 
 log = logger(__name__)
 
@@ -39,13 +38,10 @@ class StreamEnd:
         self._bounds: dict[TopicPartition, int] = {}
         self._unread: set[TopicPartition] = set()
 
-    def goes_on_from(self, start: Mapping[str, object]) -> None:
-        """The next batch starts there; bounds that it contains stay."""
+    def goes_on_from(self, bounds: Mapping[int, Offsets]) -> None:
+        """The next batch starts where these bounds are recorded; they stay."""
         self._recorded = {
-            tp: offset
-            for time, offsets in recorded_bounds(start).items()
-            for tp, offset in offsets.items()
-            if time == self._time(tp)
+            tp: offset for time, offsets in bounds.items() for tp, offset in offsets.items() if time == self._time(tp)
         }
         self._bounds = dict(self._recorded)
 
@@ -84,15 +80,13 @@ class StreamEnd:
         """Whether the start of the batch contains all that is known of these partitions."""
         return self._recorded == {tp: offset for tp, offset in self._bounds.items() if tp in partitions}
 
-    def record(
-        self, end: Mapping[str, Mapping[str, int]], partitions: Collection[TopicPartition]
-    ) -> dict[str, dict[str, int]]:
-        """`end`, which has these partitions, and their bounds."""
+    def bounds_of(self, partitions: Collection[TopicPartition]) -> dict[int, dict[TopicPartition, int]]:
+        """The bounds of these partitions, to be recorded with their end."""
         by_time: dict[int, dict[TopicPartition, int]] = {}
         for tp, offset in self._bounds.items():
             if tp in partitions and (time := self._time(tp)) is not None:
                 by_time.setdefault(time, {})[tp] = offset
-        return with_bounds(end, by_time)
+        return by_time
 
     def _time(self, tp: TopicPartition) -> int | None:
         if not isinstance(self._option, Timestamps):

@@ -1,7 +1,7 @@
 """Whether offsets still mean the records for which they were planned, although Kafka's topics have changed since.
 
-Three facts show it, and the source writes them to the checkpoint with each batch's end (`model.Origin`): the cluster's
-id (KIP-78), each topic's id (KIP-516) and each partition's leader epoch (KIP-320). Not obvious:
+Three facts show it, and the source writes them to the checkpoint with each batch's end (`source_offset.Origin`): the
+cluster's id (KIP-78), each topic's id (KIP-516) and each partition's leader epoch (KIP-320). Not obvious:
 - A leader epoch is that of the leader that returned the end: ListOffsets sends the epoch that we know, and a later
   leader refuses it. So no record before the end has a later epoch.
 - A log can only be truncated when a leader is elected. So leaders are asked about the partitions that have another
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import cast
 
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.source_offset import Origin, recorded_origin
+from spark_kafka_eos.source_offset import Origin
 
 log = logger(__name__)
 
@@ -37,14 +36,14 @@ class TopicIdentity:
 
     # -- the checkpoint
 
-    def load(self, offsets: Mapping[str, object]) -> None:
-        """The offsets with which this process begins: from now on, theirs are the topics that count.
+    def load(self, origin: Origin | None) -> None:
+        """That of the offsets with which this process begins: from now on, its topics count.
 
-        Raises ConfigurationError if they are those of another cluster.
+        Raises ConfigurationError if it is another cluster.
         """
         if self._loaded:
             return
-        if (origin := recorded_origin(offsets)) is not None:
+        if origin is not None:
             self.check_cluster(origin)
             self.pin(origin.topic_ids)
         self._loaded = True
@@ -129,9 +128,8 @@ class TopicIdentity:
         return before
 
 
-def created_between(start: Mapping[str, object], end: Mapping[str, object]) -> dict[str, str]:
-    """The topics that were created again between the two offsets, and the words for it."""
-    before, after = (recorded_origin(offsets) for offsets in (start, end))
+def created_between(before: Origin | None, after: Origin | None) -> dict[str, str]:
+    """The topics that were created again between the origins of two offsets, and the words for it."""
     if before is None or after is None:
         return {}
     return {
@@ -139,8 +137,3 @@ def created_between(start: Mapping[str, object], end: Mapping[str, object]) -> d
         for name, earlier_id in before.topic_ids.items()
         if after.topic_ids.get(name, earlier_id) != earlier_id
     }
-
-
-def origin_of(offsets: Mapping[str, Mapping[str, int]]) -> Origin | None:
-    """The origin that these offsets contain."""
-    return recorded_origin(cast("Mapping[str, object]", offsets))

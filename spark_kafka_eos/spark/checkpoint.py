@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from spark_kafka_eos.appending.files import Files, files_at
 from spark_kafka_eos.errors import CheckpointUnusable
-from spark_kafka_eos.kafka.partitions import Offsets, offsets_from_json, offsets_to_json
 from spark_kafka_eos.ledger.entry import digest
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
-from spark_kafka_eos.source_offset import UNRESOLVED, Origin, recorded_origin, recorded_sinks, recorded_start
+from spark_kafka_eos.source_offset import UNRESOLVED, SourceOffset
 from spark_kafka_eos.spark.offset_log import RESTORE, PlannedBatch, ReadFile, parsed, planned_batch
 
 __all__ = [
@@ -43,8 +41,9 @@ def micro_batch(read: ReadFile, batch_id: int, first_start: Sequence[str] | None
     """
     planned = planned_batch(read, batch_id)
     before = planned_batch(read, batch_id - 1) if batch_id > 0 else None
-    starts = _first_starts(first_start, planned) if before is None else _starts(before, planned)
-    sources = tuple(_range(starts.get(name), end) for name, end in planned.ends.items())
+    ends = {name: SourceOffset.of(end) for name, end in planned.ends.items()}
+    starts = _first_starts(first_start, planned, ends) if before is None else _starts(before, planned)
+    sources = tuple(None if end is None else _range(starts.get(name), end) for name, end in ends.items())
     return MicroBatch(
         query_id=_query_id(read),
         batch_id=batch_id,
@@ -121,38 +120,37 @@ def _canonical(planned: PlannedBatch) -> object:
     return planned.ends if planned.named else [*planned.ends.values()]
 
 
-def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, object]:
+def _starts(before: PlannedBatch, planned: PlannedBatch) -> Mapping[str, SourceOffset | None]:
     """The sources' previous offsets by their current names, as far as known."""
-    if before.named == planned.named:
-        return {name: before.ends[name] for name in planned.ends if name in before.ends}
-    if len(before.ends) == len(planned.ends) == 1:
-        return dict(zip(planned.ends, before.ends.values(), strict=True))
-    return before.ends
+    ends = before.ends
+    if before.named != planned.named and len(ends) == len(planned.ends) == 1:
+        ends = dict(zip(planned.ends, ends.values(), strict=True))
+    return {name: SourceOffset.of(end) for name, end in ends.items()}
 
 
-def _first_starts(first_start: Sequence[str] | None, planned: PlannedBatch) -> Mapping[str, object]:
+def _first_starts(
+    first_start: Sequence[str] | None, planned: PlannedBatch, ends: Mapping[str, SourceOffset | None]
+) -> Mapping[str, SourceOffset | None]:
     """The sources' offsets at the start of batch 0, as recorded with its end or else as the plan has them.
 
     Empty if they are unknown: v2 does not keep the order of the plan, so several starts cannot be assigned to sources.
     """
-    recorded = {name: _recorded(end) for name, end in planned.ends.items()}
-    if None not in recorded.values():
+    # The start is in the end, from which its topics' ids were determined.
+    recorded = {
+        name: SourceOffset(offsets=end.start, origin=end.origin)
+        for name, end in ends.items()
+        if end is not None and end.start is not None
+    }
+    if recorded.keys() == ends.keys():
         return recorded
-    if first_start is None or len(first_start) != len(planned.ends):
+    if first_start is None or len(first_start) != len(ends):
         return {}
     starts = [parsed(start) for start in first_start]
     if planned.named and len(starts) > 1 and any(start != UNRESOLVED for start in starts):
         return {}
     # An earlier release of our source recorded no start: if it was unresolved, the batch starts where it ends.
-    pairs = zip(starts, planned.ends.items(), strict=True)
-    return {name: end if start == UNRESOLVED else start for start, (name, end) in pairs} | {
-        name: start for name, start in recorded.items() if start is not None
-    }
-
-
-def _recorded(end: object) -> object | None:
-    start = recorded_start(end) if isinstance(end, Mapping) else None
-    return None if start is None else offsets_to_json(start)
+    pairs = zip(starts, ends.items(), strict=True)
+    return {name: end if start == UNRESOLVED else SourceOffset.of(start) for start, (name, end) in pairs} | recorded
 
 
 def _query_id(read: ReadFile) -> str:
@@ -165,31 +163,11 @@ def _query_id(read: ReadFile) -> str:
         ) from error
 
 
-def _range(start: object, end: object) -> SourceRange | None:
-    offsets = _offsets(end)
-    if offsets is None:
-        return None
-    origin, recorded = _origin(end), cast("Mapping[str, object]", end)
-    # The start of batch 0 is in its end, from which it was determined.
-    start_origin = origin if recorded_start(recorded) is not None else _origin(start)
-    sinks = recorded_sinks(recorded)
-    return SourceRange(start=_offsets(start), end=offsets, start_origin=start_origin, origin=origin, sinks=sinks)
-
-
-def _origin(offsets: object) -> Origin | None:
-    return recorded_origin(offsets) if isinstance(offsets, Mapping) else None
-
-
-def _offsets(source: object) -> Offsets | None:
-    """Offsets of the form `{topic: {partition: offset}}`, as our source and the built-in one write them; None for any
-    other.
-    """
-    if not isinstance(source, Mapping) or not all(map(_are_of_a_topic, source.values())):
-        return None
-    return offsets_from_json(source)
-
-
-def _are_of_a_topic(partitions: object) -> bool:
-    return isinstance(partitions, Mapping) and all(
-        key.isdigit() and isinstance(offset, int) for key, offset in partitions.items()
+def _range(start: SourceOffset | None, end: SourceOffset) -> SourceRange:
+    return SourceRange(
+        start=None if start is None else start.offsets,
+        end=end.offsets,
+        start_origin=None if start is None else start.origin,
+        origin=end.origin,
+        sinks=end.sinks,
     )

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_kafka_eos.source_offset import recorded_start
+from spark_kafka_eos.source_offset import SourceOffset
 from spark_kafka_eos.spark.offset_log import ReadFile, planned_batch
 
 _FOLDER = "kafka-eos-planned"
@@ -38,7 +38,8 @@ def digest_of(start: object, end: Mapping[str, object]) -> Note:
     """The note of a range of our source, as it is in the checkpoint. A query's first batch begins at offsets that are
     in no file; its topics stand for them.
     """
-    is_first = recorded_start(end) is not None
+    source_offset = SourceOffset.of(end)
+    is_first = source_offset is not None and source_offset.start is not None
     return Note(start=_digest([name for name in sorted(end) if end[name]] if is_first else start), end=_digest(end))
 
 

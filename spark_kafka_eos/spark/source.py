@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from spark_kafka_eos.kafka.partitions import OffsetRange
     from spark_kafka_eos.options import SourceOptions
     from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
-    from spark_kafka_eos.reading.offset_planner import JsonOffsets, OffsetPlanner
+    from spark_kafka_eos.reading.offset_planner import OffsetPlanner
+    from spark_kafka_eos.source_offset import JsonOffsets
 
 log = logger(__name__)
 
@@ -80,7 +81,7 @@ class KafkaEosReader(QuickAck, DataSourceReader):
 
 class KafkaEosStreamReader(QuickAck, StreamReader):
     """A streaming read. Offsets are `{topic: {partition: offset}}`, as the built-in source writes them to the
-    checkpoint; the end of batch 0 also contains its start (`model.with_start`).
+    checkpoint; the end of batch 0 also contains its start (`SourceOffset.start`).
 
     Spark compares offsets as text, so equal offsets must have the same text (`offsets_to_json` sorts them).
     """

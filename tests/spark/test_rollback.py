@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyspark
@@ -15,7 +16,7 @@ import pytest
 from lab.jars import built_in_connector
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.source_offset import Origin, SinkIdentity, with_bounds, with_origin, with_sinks
+from spark_kafka_eos.source_offset import Origin, SinkIdentity, SourceOffset
 from spark_kafka_eos.testing.driver import Driver, committed_batches
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.jars import files
@@ -99,7 +100,8 @@ class Scene:
         )
         for file in (self.checkpoint / "offsets").glob("[0-9]*"):
             version, metadata, offsets = file.read_text().strip().split("\n")
-            marked = with_origin(with_sinks(with_bounds(json.loads(offsets), bounds), [sink]), origin)
+            source_offset = SourceOffset.from_json(json.loads(offsets))
+            marked = replace(source_offset, bounds=bounds, sinks=(sink,), origin=origin).to_json()
             file.write_text(f"{version}\n{metadata}\n{json.dumps(marked, separators=(',', ':'))}")
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 
 from spark_kafka_eos.kafka.partitions import offsets_from_json
-from spark_kafka_eos.source_offset import recorded_origin, recorded_start
+from spark_kafka_eos.source_offset import SourceOffset
 from tests.producing import delete_records, produce, transact
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -97,15 +97,15 @@ def test_progress_and_checkpoint_hold_the_built_in_sources_offsets(bootstrap, to
     assert json.loads(progress.sources[0].latestOffset) == end
     assert offsets_from_json(progress.sources[0].startOffset) == offsets_from_json({name: {"0": 3, "1": 0}})
     for offsets in (progress.sources[0].startOffset, progress.sources[0].endOffset):
-        origin = recorded_origin(json.loads(offsets))
+        origin = SourceOffset.from_json(json.loads(offsets)).origin
         assert origin is not None
         assert origin.topic_ids.keys() == {name}
     assert offsets_from_json(progress.sources[0].endOffset) == offsets_from_json(end)
     first, second = ((tmp_path / f"checkpoint/offsets/{batch}").read_text().splitlines()[-1] for batch in (0, 1))
     assert offsets_from_json(second) == offsets_from_json(end)
-    assert recorded_origin(json.loads(second)) is not None
+    assert SourceOffset.from_json(json.loads(second)).origin is not None
     assert offsets_from_json(first) == offsets_from_json({name: {"0": 3, "1": 0}})
-    assert recorded_start(json.loads(first)) == offsets_from_json({name: {"0": 0, "1": 0}})
+    assert SourceOffset.from_json(json.loads(first)).start == offsets_from_json({name: {"0": 0, "1": 0}})
 
 
 def test_max_offsets_per_trigger_bounds_each_batch(bootstrap, topic, stream):

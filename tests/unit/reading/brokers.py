@@ -10,8 +10,7 @@ import pyarrow as pa
 from lab.simulation.partition import Entry, Partition
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.reading.offset_planner import JsonOffsets
-from spark_kafka_eos.source_offset import UNRESOLVED, recorded_start
+from spark_kafka_eos.source_offset import UNRESOLVED, JsonOffsets, SourceOffset
 from tests.model_kafka import KafkaModel
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -139,7 +138,7 @@ def json_of(**offsets):
 def first_batch(source, *, limited=False):
     """The start and end that Spark records for batch 0, and what its tasks read: `{partition: (start, end)}`."""
     end = recorded(source.latest(source.initial(), limited=limited))
-    return recorded_start(end), offsets_from_json(end), ranges(source.batch(source.initial(), end))
+    return SourceOffset.from_json(end).start, offsets_from_json(end), ranges(source.batch(source.initial(), end))
 
 
 def recorded(offsets):

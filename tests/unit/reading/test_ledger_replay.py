@@ -11,7 +11,7 @@ from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
 from spark_kafka_eos.ledger import progress
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, source_mark
-from spark_kafka_eos.source_offset import SinkIdentity, recorded_sinks, with_sinks
+from spark_kafka_eos.source_offset import SinkIdentity, SourceOffset
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, recorded
 
 SINK = {"sink.kafka.transactional.id": "copy"}
@@ -148,15 +148,16 @@ def test_the_first_end_names_the_sink_that_the_source_names_and_no_later_one_doe
     brokers = Brokers(t=[(0, 100)])
     source = open_positions(brokers, startingOffsets=start, **SINK)
     first = recorded(source.latest(source.initial(), limited=False))
-    assert recorded_sinks(first) == (IDENTITY,)
+    assert SourceOffset.from_json(first).sinks == (IDENTITY,)
     brokers.has(t=[(0, 200)])
-    assert recorded_sinks(source.latest(first, limited=False)) == ()
+    assert SourceOffset.from_json(source.latest(first, limited=False)).sinks == ()
 
 
 def test_a_sink_on_another_cluster_whose_ledger_was_not_read_is_named_without_its_cluster(open_positions, ledger):
     elsewhere = SINK | {"sink.kafka.bootstrap.servers": "another:9092"}
     source = open_positions(Brokers(t=[(0, 100)]), startingOffsets="earliest", **elsewhere)
-    assert recorded_sinks(source.latest(source.initial(), limited=False)) == (replace(IDENTITY, cluster=""),)
+    first = SourceOffset.from_json(source.latest(source.initial(), limited=False))
+    assert first.sinks == (replace(IDENTITY, cluster=""),)
     assert ledger.read == []
 
 
@@ -166,16 +167,18 @@ def test_a_start_at_a_group_names_the_sinks_whose_transactions_committed_its_off
         committed = {TopicPartition("t", number): (5, mark) for number, mark in enumerate(marks)}
         brokers.group("g").commit_at_once(committed, now_s=0.0)
         source = open_positions(brokers, startingOffsets="committed", **{"kafka.group.id": "g"})
-        return [each.transactional_id for each in recorded_sinks(source.latest(source.initial(), limited=False))]
+        first = SourceOffset.from_json(source.latest(source.initial(), limited=False))
+        return [sink.transactional_id for sink in first.sinks]
 
     assert named("", "a consumer's own") == []
     assert named(source_mark("copy"), source_mark("audit"), "") == ["audit", "copy"]
 
 
 def test_an_end_with_sinks_is_read_by_all_who_read_offsets():
-    end = with_sinks({"t": {"0": 8}}, [IDENTITY, SinkIdentity(transactional_id='a "b"')])
+    sinks = (IDENTITY, SinkIdentity(transactional_id='a "b"'))
+    end = SourceOffset(offsets={T0: 8}, sinks=sinks).to_json()
     assert offsets_from_json(end) == {T0: 8}
-    assert recorded_sinks(json.loads(json.dumps(end))) == (IDENTITY, SinkIdentity(transactional_id='a "b"'))
-    assert with_sinks({"t": {"0": 8}}, []) == {"t": {"0": 8}}
+    assert SourceOffset.from_json(json.loads(json.dumps(end))).sinks == sinks
+    assert SourceOffset(offsets={T0: 8}).to_json() == {"t": {"0": 8}}
     with pytest.raises(ValueError, match="expected id, topic and cluster"):
-        recorded_sinks({'sinks=[{"id":7}]': {}})
+        SourceOffset.from_json({'sinks=[{"id":7}]': {}})

@@ -7,11 +7,12 @@ import pytest
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import offsets_from_json
 from spark_kafka_eos.reading.next_start import NextMicroBatch
-from spark_kafka_eos.source_offset import UNRESOLVED, with_start
+from spark_kafka_eos.source_offset import UNRESOLVED, SourceOffset
 from tests.unit.reading.brokers import OPEN
 
 A, B, C = ({"t": {"0": number, "1": number}} for number in (10, 20, 30))
-FIRST = with_start(offsets_from_json(A), offsets_from_json({"t": {"0": 0, "1": 0}}))  # the end of a new query's batch 0
+BEGIN = offsets_from_json({"t": {"0": 0, "1": 0}})
+FIRST = SourceOffset(offsets=offsets_from_json(A), start=BEGIN).to_json()  # the end of a new query's batch 0
 
 
 def test_what_asks_first_for_an_end_is_a_new_query():

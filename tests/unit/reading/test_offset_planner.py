@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
-from spark_kafka_eos.source_offset import UNRESOLVED, recorded_start
+from spark_kafka_eos.source_offset import UNRESOLVED, SourceOffset
 from tests.unit.reading.brokers import OPEN, T0, T1, Brokers, Ends, first_batch, json_of, ranges, recorded
 
 
@@ -203,7 +203,7 @@ def test_available_now_does_not_start_after_its_own_end(open_positions):
     source.pin()
     end = recorded(source.latest(source.initial(), limited=False))
     brokers.has(t=[(0, 1000)])
-    assert (recorded_start(end), offsets_from_json(end)) == ({T0: 100}, {T0: 100})
+    assert (SourceOffset.from_json(end).start, offsets_from_json(end)) == ({T0: 100}, {T0: 100})
     assert source.latest(end, limited=False) == end
 
 

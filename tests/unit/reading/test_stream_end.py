@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
-from spark_kafka_eos.source_offset import recorded_bounds, recorded_origin, recorded_start, with_bounds
+from spark_kafka_eos.source_offset import SourceOffset
 from tests.unit.reading.brokers import OPEN, T0, T1, Brokers, json_of, ranges, recorded
 
 BY_TIME = [{"endingTimestamp": "20"}, {"endingOffsetsByTimestamp": '{"t": {"0": 20}}'}]  # times are offsets here
@@ -78,11 +79,11 @@ def test_an_end_that_is_found_when_there_is_nothing_to_read_is_kept_by_one_batch
     given = {"startingOffsets": "earliest", "endingTimestamp": "20"}
     source = open_positions(brokers, **given)
     end, _ = read_all(source)
-    assert recorded_bounds(end) == {}, "no record has this time yet"
+    assert SourceOffset.from_json(end).bounds == {}, "no record has this time yet"
     brokers.has(t=[(0, 30)])
     end, batches = read_all(source, end)
     assert (end, batches) == (json_of(t=[20]), [{}])
-    assert recorded_bounds(end) == {20: {T0: 20}}
+    assert SourceOffset.from_json(end).bounds == {20: {T0: 20}}
     brokers.has(t=[(25, 60)])
     assert read_all(open_positions(brokers, **given), end) == (end, [])
 
@@ -102,10 +103,10 @@ def test_every_batch_has_the_end_and_what_else_its_text_says(open_positions):
     given = {"startingOffsets": "earliest", "endingTimestamp": "20", "maxOffsetsPerTrigger": "15"}
     source = open_positions(brokers, **given)
     first = recorded(source.latest(OPEN, limited=True))
-    assert (recorded_bounds(first), recorded_start(first)) == ({20: {T0: 20}}, {T0: 0})
+    assert (SourceOffset.from_json(first).bounds, SourceOffset.from_json(first).start) == ({20: {T0: 20}}, {T0: 0})
     second = recorded(source.latest(first, limited=True))
-    assert (recorded_bounds(second), recorded_start(second)) == ({20: {T0: 20}}, None)
-    assert recorded_origin(first) == recorded_origin(second) is not None
+    assert (SourceOffset.from_json(second).bounds, SourceOffset.from_json(second).start) == ({20: {T0: 20}}, None)
+    assert SourceOffset.from_json(first).origin == SourceOffset.from_json(second).origin is not None
     assert offsets_from_json(second) == {T0: 20}, "what an earlier release and the built-in source read there"
 
 
@@ -130,14 +131,14 @@ def test_another_time_is_another_end(open_positions):
     end, _ = read_all(open_positions(brokers, startingOffsets="earliest", endingTimestamp="20"))
     later, batches = read_all(open_positions(brokers, endingTimestamp="40"), end)
     assert batches == [{0: (20, 40)}]
-    assert recorded_bounds(later) == {40: {T0: 40}}
+    assert SourceOffset.from_json(later).bounds == {40: {T0: 40}}
     assert read_all(open_positions(brokers), later)[1] == [{0: (40, 60)}]
 
 
 def test_without_the_option_nothing_new_is_the_same_text(open_positions):
     brokers = Brokers(t=[(0, 20)])
     end = recorded(open_positions(brokers, endingTimestamp="5").latest(json_of(t=[20]), limited=True))
-    assert recorded_bounds(end) == {5: {T0: 5}}
+    assert SourceOffset.from_json(end).bounds == {5: {T0: 5}}
     assert json.dumps(open_positions(brokers).latest(end, limited=True)) == json.dumps(end)
 
 
@@ -146,7 +147,7 @@ def test_a_topic_that_is_created_again_has_an_end_of_its_own(open_positions, rea
     brokers = Brokers(t=[(0, read)])
     given = {"startingOffsets": "earliest", "endingTimestamp": "20", "failOnDataLoss": "false"}
     end, _ = read_all(open_positions(brokers, **given))
-    end = recorded(with_bounds(end, {20: {T0: read}}))
+    end = recorded(replace(SourceOffset.from_json(end), bounds={20: {T0: read}}).to_json())
     brokers.create_again("t", (0, 0))
     source = open_positions(brokers, **given)
     end, _ = read_all(source, end)
@@ -159,14 +160,14 @@ def test_a_partition_that_is_gone_leaves_no_end_to_a_later_one(open_positions):
     brokers = Brokers(t=[(0, 30), (0, 30)])
     given = {"startingOffsets": "earliest", "endingTimestamp": "20", "failOnDataLoss": "false"}
     end, _ = read_all(open_positions(brokers, **given))
-    assert recorded_bounds(end) == {20: {T0: 20, T1: 20}}
+    assert SourceOffset.from_json(end).bounds == {20: {T0: 20, T1: 20}}
     brokers.create_again("t", (0, 30))
     source = open_positions(brokers, **given)
     end, batches = read_all(source, end)
-    assert (batches, recorded_bounds(end)) == ([{}, {0: (0, 20)}], {20: {T0: 20}})
+    assert (batches, SourceOffset.from_json(end).bounds) == ([{}, {0: (0, 20)}], {20: {T0: 20}})
     brokers.has(t=[(0, 30), (25, 40)])
     brokers.seconds += 10
-    assert recorded_bounds(source.latest(end, limited=True)) == {20: {T0: 20, T1: 25}}
+    assert SourceOffset.from_json(source.latest(end, limited=True)).bounds == {20: {T0: 20, T1: 25}}
 
 
 def test_where_a_log_was_truncated_the_end_is_looked_up_again(open_positions):
@@ -176,14 +177,15 @@ def test_where_a_log_was_truncated_the_end_is_looked_up_again(open_positions):
     brokers.elect(T0, at=15)
     source = open_positions(brokers, **given)
     back = recorded(source.latest(end, limited=True))
-    assert (back, recorded_bounds(back)) == (json_of(t=[15]), {})
+    assert (back, SourceOffset.from_json(back).bounds) == (json_of(t=[15]), {})
 
 
 def test_equal_ends_have_equal_texts():
     bounds = {20: {T1: 7, T0: 3}, 5: {T2: 9}}
     again = {time: dict(reversed(each.items())) for time, each in reversed(bounds.items())}
-    assert json.dumps(with_bounds(json_of(t=[1, 2]), bounds)) == json.dumps(with_bounds(json_of(t=[1, 2]), again))
-    assert recorded_bounds(recorded(with_bounds(json_of(t=[1, 2]), bounds))) == bounds
+    one, other = (SourceOffset(offsets={T0: 1, T1: 2}, bounds=ends).to_json() for ends in (bounds, again))
+    assert json.dumps(one) == json.dumps(other)
+    assert SourceOffset.from_json(recorded(one)).bounds == bounds
 
 
 # Starts

@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.source_offset import Origin, SinkIdentity, recorded_origin, recorded_start, with_origin
+from spark_kafka_eos.source_offset import Origin, SinkIdentity, SourceOffset
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, ranges, recorded
 
 TOLERANT = {"failOnDataLoss": "false"}
@@ -25,7 +25,7 @@ def batch_after(source, start):
 
 
 def origin_of(offsets):
-    origin = recorded_origin(offsets)
+    origin = SourceOffset.from_json(offsets).origin
     assert origin is not None
     return origin
 
@@ -47,12 +47,12 @@ def test_each_end_says_which_records_it_means(open_positions):
     epochs = {T0: 0, T1: 3, TopicPartition("u", 0): 0}
     expected = Origin(cluster="model", topic_ids=ids, leader_epochs=epochs, finds_pattern=True)
     assert origin_of(first) == expected
-    assert recorded_start(first) == {T0: 0, T1: 0, TopicPartition("u", 0): 0}
+    assert SourceOffset.from_json(first).start == {T0: 0, T1: 0, TopicPartition("u", 0): 0}
     brokers.has(t=[(0, 20), (0, 5)])
     brokers.elect(T0)
     second = recorded(source.latest(first, limited=False))
     assert origin_of(second).leader_epochs == epochs | {T0: 1}
-    assert recorded_start(second) is None
+    assert SourceOffset.from_json(second).start is None
     assert second == json_of(t=[20, 5], u=[1])
 
 
@@ -84,17 +84,17 @@ def test_the_origin_costs_no_request(open_positions):
 
 
 def test_offsets_of_another_cluster_are_refused_before_anything_is_planned(open_positions):
-    start = with_origin(json_of(t=[5]), Origin(cluster="another"))
+    start = SourceOffset(offsets={T0: 5}, origin=Origin(cluster="another")).to_json()
     for call in (
         lambda source: source.latest(start, limited=False),
-        lambda source: source.batch(start, with_origin(json_of(t=[7]), Origin(cluster="another"))),
+        lambda source: source.batch(start, SourceOffset(offsets={T0: 7}, origin=Origin(cluster="another")).to_json()),
     ):
         with pytest.raises(ConfigurationError, match="are of cluster model, but .* the offsets of cluster another"):
             call(open_positions(Brokers(t=[(0, 10)])))
 
 
 def test_a_cluster_without_an_id_is_not_compared(open_positions):
-    start = with_origin(json_of(t=[5]), Origin(cluster=""))
+    start = SourceOffset(offsets={T0: 5}, origin=Origin(cluster="")).to_json()
     assert open_positions(Brokers(t=[(0, 10)])).latest(start, limited=False) == json_of(t=[10])
 
 

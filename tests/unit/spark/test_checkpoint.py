@@ -1,5 +1,6 @@
 import json
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +8,7 @@ from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.micro_batch import SourceRange
-from spark_kafka_eos.source_offset import Origin, SinkIdentity, with_origin, with_sinks
+from spark_kafka_eos.source_offset import Origin, SinkIdentity, SourceOffset
 from spark_kafka_eos.spark.checkpoint import micro_batch, next_batch, starts_where_the_query_began
 
 PLANNED_AT = 1795267731042
@@ -262,7 +263,7 @@ def test_a_recorded_start_is_known_beside_a_source_whose_start_only_the_plan_tel
 
 def test_a_first_batch_has_the_sinks_that_its_source_has_recorded():
     sink = SinkIdentity(transactional_id="copy", ledger_topic="kept", cluster="c")
-    end = json.dumps(with_sinks(json.loads(RECORDED), [sink]))
+    end = json.dumps(replace(SourceOffset.from_json(json.loads(RECORDED)), sinks=(sink,)).to_json())
     assert micro_batch(checkpoint(b0=[end]), 0).sources == (SourceRange(start={T0: 2}, end={T0: 8}, sinks=(sink,)),)
     earlier = micro_batch(checkpoint(b0=[RECORDED]), 0)  # of a release that did not record them
     assert earlier.sources == (SourceRange(start={T0: 2}, end={T0: 8}),)
@@ -302,7 +303,7 @@ def test_the_batch_after_the_last_one_starts_where_that_ended_and_its_end_is_not
 
 def test_a_next_batch_that_is_not_planned_reads_the_same_topics_of_the_same_cluster(tmp_path):
     origin = Origin(cluster="there", topic_ids={"t": uuid.UUID(int=7)})
-    end = json.dumps(with_origin({"t": {"0": 5}}, origin))
+    end = json.dumps(SourceOffset(offsets={T0: 5}, origin=origin).to_json())
     batch, _ = next_batch(planned_in(tmp_path, end, done=1))
     assert batch is not None
     assert batch.sources == (SourceRange(start={T0: 5}, end={T0: 5}, start_origin=origin, origin=origin),)

@@ -22,7 +22,7 @@ from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.kafka.protocol.log_pace import LogPace
 from spark_kafka_eos.observe import query_metrics, trace_file
 from spark_kafka_eos.observe.lag import OpenTransaction
-from spark_kafka_eos.source_offset import Origin, with_origin
+from spark_kafka_eos.source_offset import Origin, SourceOffset
 from spark_kafka_eos.tools.listener.progress import Questions
 
 QUERY, RUN = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -118,7 +118,7 @@ IDLE = QueryIdleEvent(id=QUERY, runId=RUN, timestamp="2026-01-01T00:00:00.000Z")
 
 def of_cluster(name):
     """A source that reads T0 there, as the connector's own reports it."""
-    end = with_origin({"t": {"0": 4}}, Origin(cluster=name))
+    end = SourceOffset(offsets={T0: 4}, origin=Origin(cluster=name)).to_json()
     [source] = json.loads(batch(0).progress.json)["sources"]
     return {**source, "endOffset": end}
 
