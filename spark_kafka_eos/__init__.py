@@ -30,8 +30,8 @@ The others are the connector's, one for each concept:
     ../pyspark_kafka_eos/   Spark imports every installed module named pyspark_* and registers its DefaultSource
     ../kafka_eos_python/    the command `kafka-eos-python`, which starts Spark's Python processes
 
-In each package decisions are apart from requests. Modules that reach neither sockets nor Spark, and no clock, are
-listed in pyproject.toml, and `lint-imports` checks these, too.
+In each package decisions are apart from requests. Modules that reach neither sockets nor Spark, and no clock, say so
+in their docstring ("Pure."), and `lint-imports` checks these, too.
 
 Not obvious:
 

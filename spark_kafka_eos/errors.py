@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose, as one tree.
+"""Every error this package raises on purpose, as one tree. Pure.
 
     KafkaEosError
     ├── ConfigurationError         an option is missing, unknown or wrong; raised before anything is sent

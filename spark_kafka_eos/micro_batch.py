@@ -1,4 +1,4 @@
-"""A micro-batch and the offsets that it reads: frozen, picklable values that driver and executors exchange."""
+"""A micro-batch and the offsets that it reads: frozen, picklable values that driver and executors exchange. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source's offset in Spark's checkpoint: the end of a batch, and what else the source records with it.
+"""The source's offset in Spark's checkpoint: the end of a batch, and what else the source records with it. Pure.
 
     {"origin={…}": {}, "bounds={…}": {}, "sinks=[…]": {}, "start={…}": {}, "orders": {"0": 23, "1": 20}}
 

@@ -1,4 +1,5 @@
 """Chooses what appends a micro-batch's blocks with `appendMode=auto`: the driver or the executors. A pure function.
+Pure.
 
 | session | batch | append mode | reason |
 |---|---|---|---|

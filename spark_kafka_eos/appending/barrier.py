@@ -1,4 +1,4 @@
-"""The barrier before a commit: decides from the append tasks' reports whether the transaction may be committed.
+"""The barrier before a commit: decides from the append tasks' reports whether the transaction may be committed. Pure.
 
 EndTxn does not stop a straggler: until its marker reaches a partition, an append with the same epoch is still accepted
 and becomes part of the transaction. And a second attempt's records may be acknowledged and dropped, because the broker

@@ -1,5 +1,5 @@
 """How much may be staged on a file system, so that it never becomes full: other programs, such as Spark with its
-checkpoint and its shuffle, need it, too.
+checkpoint and its shuffle, need it, too. Pure.
 
 A part always stays free. A task asks for the free space before it writes, and again after some megabytes: so few that
 all tasks together cannot use up that part in between. That costs nothing, and what other programs write meanwhile

@@ -1,4 +1,4 @@
-"""Dead letters: records that cannot be decoded or written, put aside in a topic of their own.
+"""Dead letters: records that cannot be decoded or written, put aside in a topic of their own. Pure.
 
 causes      why a record may be one, how they are counted, and how many a batch may have
 headers     what a dead letter says of itself

@@ -1,4 +1,4 @@
-"""Partitions, and offsets in them: frozen, picklable values without behavior.
+"""Partitions, and offsets in them: frozen, picklable values without behavior. Pure.
 
 Offsets are those of Kafka: the position of the next record to read. A range is half-open, `[start, end)`.
 """

@@ -1,4 +1,4 @@
-"""Who appends to a partition, and what a broker acknowledges: frozen, picklable values without behavior."""
+"""Who appends to a partition, and what a broker acknowledges: frozen, picklable values without behavior. Pure."""
 
 from __future__ import annotations
 

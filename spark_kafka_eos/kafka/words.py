@@ -1,4 +1,4 @@
-"""Words in messages: durations, the first of many names, and what may be shown of a text that is anybody's."""
+"""Words in messages: durations, the first of many names, and what may be shown of a text that is anybody's. Pure."""
 
 from __future__ import annotations
 

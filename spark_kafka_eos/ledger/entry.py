@@ -1,4 +1,4 @@
-"""The ledger: the last committed micro-batch of a transactional.id, in two places, written in one transaction.
+"""The ledger: the last committed micro-batch of a transactional.id, in two places, written in one transaction. Pure.
 
     the record   in the compacted topic `ledgerTopic`, partition 0, key = transactional.id; it never expires
                  {"v": 3, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,

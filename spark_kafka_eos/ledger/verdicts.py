@@ -1,4 +1,4 @@
-"""Decides from the ledger whether a (re)started batch is written, skipped or refused. A pure function.
+"""Decides from the ledger whether a (re)started batch is written, skipped or refused. Pure.
 
 | the ledger says | the batch | verdict |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""The lag of a source: what it still has to read, and what an open transaction prevents it from reading.
+"""The lag of a source: what it still has to read, and what an open transaction prevents it from reading. Pure.
 
 A read_committed reader can read up to the last stable offset (LSO), the first offset of the oldest open transaction.
 The distance from there to the high watermark is the LSO lag. In a busy topic it is short-lived; it persists if a

@@ -1,4 +1,5 @@
 """Remembers since when the oldest unread record of each partition waits, so that Kafka is not asked at every batch.
+Pure.
 
 Such a record's time is only in the record itself, which has to be fetched.
 """

@@ -1,4 +1,4 @@
-"""Metrics as values: what they are called, and what they are now. `observe.endpoint` shows them to Prometheus.
+"""Metrics as values: what they are called, and what they are now. `observe.endpoint` shows them to Prometheus. Pure.
 
 Names and units follow Prometheus' conventions: seconds, bytes, `_total` for what only grows. Labels are names that an
 operator gave (query, topic, transactional.id) or that a program has (step, error), never keys or values of records.

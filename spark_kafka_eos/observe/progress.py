@@ -1,4 +1,4 @@
-"""What the progress listener reports of a micro-batch: frozen values and their log line."""
+"""What the progress listener reports of a micro-batch: frozen values and their log line. Pure."""
 
 from __future__ import annotations
 

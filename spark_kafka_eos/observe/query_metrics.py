@@ -1,4 +1,4 @@
-"""The metrics of the queries of one Spark session, from Spark's events and from what the sinks' commits report.
+"""The metrics of the queries of one Spark session, from Spark's events and from what the sinks' commits report. Pure.
 
 A query is shown by its name, or by its id if it has none. Names are stable, and short enough for a legend.
 """

@@ -1,4 +1,5 @@
 """A batch's report as spans, in OpenTelemetry's sense: the batch, its phases, and in each the RPCs that began in it.
+Pure.
 
 Names follow OpenTelemetry's semantic conventions where there is one (messaging, server, error). Times are nanoseconds
 since 1970.

@@ -1,5 +1,5 @@
 """What Spark's processes report to the listener, in a few figures: what a task read of a range, how a micro-batch
-ended."""
+ended. Pure."""
 
 from __future__ import annotations
 

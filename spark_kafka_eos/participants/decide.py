@@ -1,4 +1,4 @@
-"""Decides from the table's token and the ledger what becomes of a batch in both. A pure function.
+"""Decides from the table's token and the ledger what becomes of a batch in both. Pure.
 
 | the table holds | its Kafka transaction | the ledger's verdict on the batch | verdict |
 |---|---|---|---|

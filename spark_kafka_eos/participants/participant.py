@@ -1,4 +1,4 @@
-"""The protocol of a table that takes part: one compare-and-set of rows and token.
+"""The protocol of a table that takes part: one compare-and-set of rows and token. Pure.
 
 The table is the decision point of a two-phase commit (Gray, 1978): Kafka's transaction is prepared first, then the
 table commits rows and token in one commit of its own, and from then on Kafka's transaction is only committed.

@@ -1,4 +1,4 @@
-"""Whether brokers offer the APIs that a query needs: their own answer (KIP-35), before anything else is asked."""
+"""Whether brokers offer the APIs that a query needs: their own answer (KIP-35), before anything else is asked. Pure."""
 
 from __future__ import annotations
 

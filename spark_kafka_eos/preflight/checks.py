@@ -1,4 +1,4 @@
-"""Checks before the first batch: finds in the facts read from the cluster what would lose data or fail later.
+"""Checks before the first batch: finds in the facts read from the cluster what would lose data or fail later. Pure.
 
 Errors, if no batch could succeed or another process uses the group or the ledger:
 - an output topic does not exist, or an ACL that the query itself needs is missing;

@@ -1,4 +1,4 @@
-"""The result of a check: what was found, what it means for the data, what to do."""
+"""The result of a check: what was found, what it means for the data, what to do. Pure."""
 
 from __future__ import annotations
 

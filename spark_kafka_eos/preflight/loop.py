@@ -1,4 +1,4 @@
-"""Whether a query reads what it writes: each batch would give the next one something to read, for ever.
+"""Whether a query reads what it writes: each batch would give the next one something to read, for ever. Pure.
 
 It writes more than its output: dead letters, a ledger entry with each batch, and offsets. Only topics on the sink's
 cluster count: another cluster's topic of the same name is another one.

@@ -1,4 +1,4 @@
-"""Whether topics store message format 2 (Kafka 0.11), the first with room for producer ids and transactions.
+"""Whether topics store message format 2 (Kafka 0.11), the first with room for producer ids and transactions. Pure.
 
 A topic's `message.format.version` decides, by default the brokers' `log.message.format.version`, but only while their
 `inter.broker.protocol.version` is below 3.0: above, brokers ignore both (KIP-724), and Kafka 4.0 has none of the three.

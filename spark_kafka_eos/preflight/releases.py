@@ -1,4 +1,4 @@
-"""Which release of Kafka a broker runs, as far as it says, and the known bugs of its transactions.
+"""Which release of Kafka a broker runs, as far as it says, and the known bugs of its transactions. Pure.
 
 A broker does not report its version. It reports the newest metadata.version that it supports (KIP-584), which is the
 same for all patch releases of a minor release. `docs/brokers.md` has the table of bugs.

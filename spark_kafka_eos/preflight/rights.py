@@ -1,4 +1,4 @@
-"""The ACLs that a query needs, by its options, and the arguments of kafka-acls.sh that grant them."""
+"""The ACLs that a query needs, by its options, and the arguments of kafka-acls.sh that grant them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services that speak Kafka's protocol but lack some of it, as their documentation says.
+"""Services that speak Kafka's protocol but lack some of it, as their documentation says. Pure.
 
 `docs/brokers.md` has the same table. No such service was available for tests, so the table explains what a broker
 answers and never decides: the preflight refuses brokers only for what they or their topics say of themselves.

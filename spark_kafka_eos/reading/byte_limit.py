@@ -1,4 +1,4 @@
-"""Limits the size of a micro-batch (`maxBytesPerTrigger`).
+"""Limits the size of a micro-batch (`maxBytesPerTrigger`). Pure.
 
 Kafka does not report the size of an offset range. So record batches are sampled, and the bytes per offset between two
 samples are taken as their mean: if records grow in between, the estimate is at worst half of the actual size. Sizes are

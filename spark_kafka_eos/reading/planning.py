@@ -1,4 +1,4 @@
-"""Plans what a query reads: its first offsets, the end of each micro-batch, and the offsets that were lost.
+"""Plans what a query reads: its first offsets, the end of each micro-batch, and the offsets that were lost. Pure.
 
 `earliest` and `latest` are the brokers' offsets of the partitions that the query reads now. `latest` is the last stable
 offset (read_committed), so nothing after it is planned. The same offsets always have the same result.

@@ -1,4 +1,4 @@
-"""Where a stream ends: `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`.
+"""Where a stream ends: `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`. Pure.
 
 Not obvious:
 - A bound by time is the offset of the first record with this time or a later one. When that record is deleted, Kafka

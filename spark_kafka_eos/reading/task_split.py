@@ -1,4 +1,4 @@
-"""Divides the offset ranges of a micro-batch among Spark tasks.
+"""Divides the offset ranges of a micro-batch among Spark tasks. Pure.
 
 | option | tasks |
 |---|---|

@@ -1,4 +1,5 @@
 """Which SQL may run over each Arrow batch of a stream: what makes the same of a record whenever and wherever it runs.
+Pure.
 
 How records are divided into batches follows from Kafka's answers, and Spark may run a task again, with other batches
 and later. So a query may look at one record at a time, keeps their order, and knows neither clock nor chance. What is

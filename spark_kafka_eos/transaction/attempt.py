@@ -1,4 +1,5 @@
 """The state machine of the shared transaction on the driver: all states, events and legal transitions in one table.
+Pure.
 
     UNINITIALISED --initialised--> INITIALISED --ledger read--> READY --append--> APPENDING --all appended--> APPENDED
     APPENDED --offsets sent--> OFFSETS_SENT --commit--> COMMITTING --commit answered--> COMMITTED

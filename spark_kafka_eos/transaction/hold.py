@@ -1,5 +1,5 @@
 """The hold of this process on its transactional.id: all states, events and legal transitions in one table; and what the
-coordinator's answers say of it.
+coordinator's answers say of it. Pure.
 
     NOBODY --epoch requested--> TAKING --initialised--> TAKEN --ledger read--> HELD
     HELD --epoch requested--> UNCERTAIN --initialised--> TAKEN    each batch in TV1, and after an abort

@@ -1,4 +1,4 @@
-"""How a transaction ended that a leader still has open, by what the ledger has of it."""
+"""How a transaction ended that a leader still has open, by what the ledger has of it. Pure."""
 
 from __future__ import annotations
 

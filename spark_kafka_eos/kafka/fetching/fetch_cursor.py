@@ -1,4 +1,4 @@
-"""One range while it is read (`fetching.fetch_plan`), and the errors that say why reading cannot go on."""
+"""One range while it is read (`fetching.fetch_plan`), and the errors that say why reading cannot go on. Pure."""
 
 from __future__ import annotations
 

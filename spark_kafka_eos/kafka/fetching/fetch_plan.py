@@ -1,4 +1,4 @@
-"""What to fetch next from which broker, and what an answer means: reading offset ranges, without sockets.
+"""What to fetch next from which broker, and what an answer means: reading offset ranges, without sockets. Pure.
 
 `FetchPlan.next` returns the next step. The caller performs it and reports the result with the method on the right, or
 with `failed` if the broker could not be reached:

@@ -1,4 +1,5 @@
 """How many bytes to request, of which partitions: from the size of earlier records, and from what the link managed.
+Pure.
 
 A request has room for what arrives in about a second: long enough that round trips do not count, and short enough that
 a lost connection loses little. Values in, values out: `next_byte_budget`, `partition_budgets`. `SizeEstimates` keeps

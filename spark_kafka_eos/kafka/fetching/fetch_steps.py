@@ -1,4 +1,6 @@
-"""The steps of fetching and their results: `fetching.fetch_plan` decides on them, `fetching.fetch` performs them."""
+"""The steps of fetching and their results: `fetching.fetch_plan` decides on them, `fetching.fetch` performs them.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Determines which record batches of a fetched partition are visible.
+"""Determines which record batches of a fetched partition are visible. Pure.
 
 A Fetch response with isolation read_committed contains everything up to the last stable offset, including aborted data,
 and lists the aborted transactions in the fetched range (producer id, first offset). A producer's transactional batches

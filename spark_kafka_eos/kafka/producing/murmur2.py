@@ -1,4 +1,5 @@
 """Java's `Utils.murmur2` for a whole column of keys, so that keys have the same partition as with the Java client.
+Pure.
 
 Keys of equal length (ids, numbers, hashes) form a matrix, which is hashed word by word along its columns. Others are
 sorted by length, longest first: at each step, the keys that still have words are at the front of the array. Chunks are

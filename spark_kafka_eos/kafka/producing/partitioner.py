@@ -1,4 +1,5 @@
 """Chooses the Kafka partition of each row: its `partition` column, else the hash of its key, else an even distribution.
+Pure.
 
 | name | key | no key |
 |---|---|---|

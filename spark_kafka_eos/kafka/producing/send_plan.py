@@ -1,4 +1,5 @@
 """Decides what to send next, and what a response means: the order of record batches in each partition, with retries.
+Pure.
 
 It has no sockets and no clock. The caller reports what happened (`queued`, `sent`, `answered`, `lost`) and performs
 what the plan returns: send a `SendRequest`, keep an `Ack`, perform a `Recover` before the next attempt, raise an error.

@@ -1,5 +1,5 @@
 """Producer epochs, and sequence numbers of record batches: per epoch and partition, from 0, wrapping from 2^31 - 1 to 0
-(KIP-98).
+(KIP-98). Pure.
 
 A batch of n records with base sequence s has s to s + n - 1; the broker accepts a batch only if its base sequence
 follows the end of the last one (otherwise error 45, OUT_OF_ORDER_SEQUENCE_NUMBER).

@@ -1,4 +1,4 @@
-"""Determines the ACL that is missing when a request is not authorized: its operation and resource.
+"""Determines the ACL that is missing when a request is not authorized: its operation and resource. Pure.
 
 Source: Kafka's documentation, "Authorization and ACLs", lists the operations that each request needs.
 """

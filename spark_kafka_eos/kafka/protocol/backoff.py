@@ -1,4 +1,4 @@
-"""Retries: a time budget and exponential backoff with jitter (KIP-580).
+"""Retries: a time budget and exponential backoff with jitter (KIP-580). Pure.
 
 Pure: clock and jitter are passed in, and the caller sleeps.
 """

@@ -1,4 +1,4 @@
-"""Kafka's error codes by name.
+"""Kafka's error codes by name. Pure.
 
 Source: Kafka's protocol guide, "Error Codes" (org.apache.kafka.common.protocol.Errors, 4.3).
 """

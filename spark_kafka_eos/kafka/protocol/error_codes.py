@@ -1,4 +1,4 @@
-"""Handling of broker error codes: one table from (API, code) to a reaction, and from a reaction to an error.
+"""Handling of broker error codes: one table from (API, code) to a reaction, and from a reaction to an error. Pure.
 
 The reactions are those of the Java client's TransactionManager and Sender. One is added because processes share an
 epoch: a process that appends cannot know why its epoch ended, so it stops and the transaction coordinator decides.

@@ -1,4 +1,4 @@
-"""What brokers say of topics, groups, transactional.ids and themselves, as values; `protocol.describe` asks."""
+"""What brokers say of topics, groups, transactional.ids and themselves, as values; `protocol.describe` asks. Pure."""
 
 from __future__ import annotations
 

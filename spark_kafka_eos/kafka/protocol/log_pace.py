@@ -1,4 +1,4 @@
-"""How loudly to log a failure that repeats: an outage of an hour must be seen, and must not fill the disk.
+"""How loudly to log a failure that repeats: an outage of an hour must be seen, and must not fill the disk. Pure.
 
 In the first seconds, each one is logged. From then on there is one warning per minute, which counts what it stands for.
 

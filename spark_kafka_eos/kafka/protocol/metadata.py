@@ -1,4 +1,5 @@
 """A topic's description, as a broker knows it, and which of two descriptions is right: brokers learn of changes late.
+Pure.
 
 A broker that is isolated or has just started describes topics as they once were. Two facts distinguish old from new: a
 leader's epoch only grows (KIP-101), and a topic never loses a partition. Both hold for one topic id (KIP-516). Between

@@ -1,4 +1,4 @@
-"""The timeline of a micro-batch: what its process did when, and every request to a broker.
+"""The timeline of a micro-batch: what its process did when, and every request to a broker. Pure.
 
 Times are milliseconds since the batch began. A `Request` is one attempt; `rpcs` joins the attempts of each RPC.
 """

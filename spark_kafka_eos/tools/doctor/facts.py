@@ -1,4 +1,4 @@
-"""What was found on a machine, as values; `gather`, `executors` and `brokers` read them."""
+"""What was found on a machine, as values; `gather`, `executors` and `brokers` read them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a query can use its checkpoint and its staging directory, and whether they last.
+"""Whether a query can use its checkpoint and its staging directory, and whether they last. Pure.
 
 The names of file systems are Linux's, as /proc/mounts has them.
 """

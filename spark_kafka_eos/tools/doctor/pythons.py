@@ -1,4 +1,4 @@
-"""Which Python Spark uses for what, and whether each has what it needs.
+"""Which Python Spark uses for what, and whether each has what it needs. Pure.
 
 Source: Spark's `PythonUtils`, `UserDefinedPythonDataSource` and `PythonRunner`, `pyspark.core.context`. Only the
 environment variables of the driver's JVM decide which Python plans a data source.

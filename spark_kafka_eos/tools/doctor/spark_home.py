@@ -1,4 +1,6 @@
-"""Whether Spark is there, in a release that the connector supports, with the PySpark and the Java that it needs."""
+"""Whether Spark is there, in a release that the connector supports, with the PySpark and the Java that it needs.
+Pure.
+"""
 
 from __future__ import annotations
 

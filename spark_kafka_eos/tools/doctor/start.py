@@ -1,5 +1,5 @@
 """What delays each Python process that Spark starts: a query's first batch waits for about seven of them, one after
-another. `conf/spark-defaults.conf` and docs/deploying.md have the measurements.
+another. `conf/spark-defaults.conf` and docs/deploying.md have the measurements. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether an operator may abort a transaction.
+"""Whether an operator may abort a transaction. Pure.
 
 A marker in one partition ends a transaction only there. If its coordinator still has the transaction, it would be
 committed in the other partitions without the records of this one, and no broker refuses such a marker: WriteTxnMarkers

@@ -1,4 +1,4 @@
-"""Whether an operator may settle a batch that a table that takes part has and Kafka may not. Pure.
+"""Whether an operator may settle a batch that a table that takes part has and Kafka may not. A pure function.
 
 | the table holds | its Kafka transaction, or another one under the id | settled by |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What Kafka knows of a query, by its transactional.id: the last commit, what is still unread, and the owner.
+"""What Kafka knows of a query, by its transactional.id: the last commit, what is still unread, and the owner. Pure.
 
 Nothing here is the query's own word, so it is the same whether the query runs, hangs or is gone. All times are in
 milliseconds since 1970: those of commits and records by the clock of who wrote them.

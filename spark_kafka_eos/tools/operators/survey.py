@@ -1,4 +1,4 @@
-"""Transactions as coordinators and leaders describe them (KIP-664), and who will end one that is open.
+"""Transactions as coordinators and leaders describe them (KIP-664), and who will end one that is open. Pure.
 
 The coordinator of a transactional.id knows the producer, the state and the partitions of its transaction. The leader of
 a partition knows, for each producer id, where its open transaction starts there. A transaction hangs in a partition if

@@ -1,4 +1,4 @@
-"""Plans how dead letters are sent back: which belong together, where each one goes, how often it has been there.
+"""Plans how dead letters are sent back: which belong together, where each one goes, how often it has been there. Pure.
 
 A replayed record is the original one. Its error headers are gone, and the header `__kafka_eos.replays` says how often
 it was sent back: 1, and 2 if it became a dead letter again. So a record that nothing can cure does not go round for
