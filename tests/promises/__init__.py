@@ -21,15 +21,20 @@ page, so that neither a new sentence nor one that is no longer listed goes unnot
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import inspect
+import io
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 import spark_kafka_eos
 from tests.pages import ROOT
@@ -55,13 +60,6 @@ class Promise(NamedTuple):
     sentence: str
     tests: list[str]
     place: str = ""
-
-
-class TestFunction(NamedTuple):
-    """How a test function is marked. `skipif` is no skip: of this environment's tests, CI lets none be skipped."""
-
-    slow: bool
-    skipped: bool
 
 
 def pages() -> dict[str, Path]:
@@ -122,33 +120,60 @@ def accepted() -> dict[str, str]:
 
 
 @cache
-def functions_of(file: Path) -> dict[str, TestFunction]:
-    """The test functions of a file by name. FileNotFoundError."""
+def functions_of(file: Path) -> dict[str, bool]:
+    """The test functions of a file by name, and whether each is skipped. `skipif` is no skip: of this environment's
+    tests, CI lets none be skipped. FileNotFoundError.
+    """
     tree = ast.parse(file.read_text())
-    of_slow = file.stem.endswith("_protocol")  # run by slow tests, with a Spark and tables of their own
     marks = [
-        ast.unparse(node.value)
+        node.value
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
     ]
     return {
-        node.name: TestFunction(
-            slow=of_slow or _has("slow", marks + [ast.unparse(each) for each in node.decorator_list]),
-            skipped=_has("skip|xfail", [*marks, *map(ast.unparse, (*node.decorator_list, *node.body))]),
-        )
+        node.name: any(map(_skips, (*marks, *node.decorator_list, *node.body)))
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     }
 
 
-def _has(marks: str, code: list[str]) -> bool:
-    """Whether code is marked so, as a whole: a mark of one of a test's parameters does not count."""
-    pattern = re.compile(rf"(?<!marks=)pytest\.(?:mark\.)?(?:{marks})\b")
-    return any(pattern.search(each) for each in code)
+def _skips(code: ast.AST) -> bool:
+    """Whether code skips a test: a mark of one of its parameters does not count."""
+    return re.search(r"(?<!marks=)pytest\.(?:mark\.)?(?:skip|xfail)\b", ast.unparse(code)) is not None
 
 
-def function(test: str) -> TestFunction | None:
-    """A test by its id, with or without parameters; None if there is none."""
-    path, _, name = test.partition("::")
+def is_skipped(test: str) -> bool | None:
+    """Of a test by its id, with or without parameters; None if there is none."""
+    path, name = _path_and_name(test)
     file = ROOT / path
-    return functions_of(file).get(name.rpartition("::")[2].partition("[")[0]) if file.is_file() else None
+    return functions_of(file).get(name) if file.is_file() else None
+
+
+def _path_and_name(test: str) -> tuple[str, str]:
+    path, _, name = test.partition("[")[0].partition("::")
+    return path, name.rpartition("::")[2]
+
+
+class EveryRun:
+    """A plugin of pytest: which tests a run with its arguments has, as pytest has collected them."""
+
+    def __init__(self) -> None:
+        self._tests: set[tuple[str, str]] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._tests = {(os.path.relpath(item.path, ROOT), item.name.partition("[")[0]) for item in session.items}
+
+    def has(self, test: str) -> bool:
+        """Whether the run has the test, by its id; with one of its parameters at least."""
+        return _path_and_name(test) in self._tests
+
+
+def every_run(*arguments: str) -> EveryRun:
+    """What `make test` runs of these files and folders, by default everything. RuntimeError: not all can be read."""
+    collected, output = EveryRun(), io.StringIO()
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "--collect-only", "-q"]
+    with contextlib.redirect_stdout(output):
+        code = pytest.main([*settings, *(arguments or [str(ROOT / "tests")])], plugins=[collected])
+    if code is not pytest.ExitCode.OK:
+        raise RuntimeError(output.getvalue())
+    return collected

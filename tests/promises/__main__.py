@@ -1,4 +1,5 @@
-"""How many promises each page makes and what shows them; with a page's name, the text of it that has no promise.
+"""How many promises each page makes and what shows them (pytest collects all tests for that, which takes half a
+minute); with a page's name, the text of it that has no promise.
 
 Usage: python -m tests.promises [PAGE | accept]; `accept` once you have read that text of the pages that you changed.
 """
@@ -12,15 +13,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tests.promises import COVERED, REST, Promise, digest_of_rest, function, pages, promises, rest_of
+from tests.promises import COVERED, REST, EveryRun, Promise, digest_of_rest, every_run, pages, promises, rest_of
 
 
-def slow_only(promise: Promise) -> bool:
-    """Whether no test of every run shows the promise."""
-    return all((found := function(test)) is not None and found.slow for test in promise.tests)
-
-
-def table() -> Table:
+def table(run: EveryRun) -> Table:
     columns = ("page", "promises", "tests", "in every run", "slow only")
     shown = Table(*columns[:1], box=None)
     for column in columns[1:]:
@@ -29,24 +25,24 @@ def table() -> Table:
     for page in pages():
         listed = promises(page)
         total += listed
-        shown.add_row(page, *counts(listed))
-    shown.add_row("all", *counts(total))
+        shown.add_row(page, *counts(listed, run))
+    shown.add_row("all", *counts(total, run))
     for page, test in COVERED.items():
         shown.add_row(page, "", test)
     return shown
 
 
-def counts(listed: Sequence[Promise]) -> list[str]:
+def counts(listed: Sequence[Promise], run: EveryRun) -> list[str]:
     """Promises, distinct tests, promises with a test in every run, and the others."""
     tests = {test for promise in listed for test in promise.tests}
-    slow = sum(map(slow_only, listed))
-    return [str(number) for number in (len(listed), len(tests), len(listed) - slow, slow)]
+    each_run = sum(any(map(run.has, promise.tests)) for promise in listed)
+    return [str(number) for number in (len(listed), len(tests), each_run, len(listed) - each_run)]
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
-            Console(width=120).print(table())
+            Console(width=120).print(table(every_run()))
         case ["accept"]:
             REST.write_text(json.dumps({page: digest_of_rest(page) for page in sorted(pages())}, indent=1) + "\n")
         case [page]:
