@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 ENTRY, FOLLOW, KEEPER = "ledger/test_entry", "ledger/test_follow", "ledger/test_keeper"
 PROGRESS, SIGNING, VERDICTS = "ledger/test_progress", "ledger/test_signing", "ledger/test_verdicts"
-RECORDS, SAME, REPLAYED = "ledger/test_records", "reading/test_topic_identity", "reading/test_ledger_replay"
+SAME = "reading/test_topic_identity"
 BEGUN, OWNERSHIP, SHARED = "transaction/test_begun", "transaction/test_hold", "transaction/test_shared"
-PLANNED, SINK, WRITER = "spark/test_plan_registry", "spark/test_sink", "spark/test_micro_batch_writer"
+SINK, WRITER = "spark/test_sink", "spark/test_micro_batch_writer"
 
 # By fact, as docs/how-it-works.md names it: its test if it is absent, stale, foreign, late.
 TESTS = {
@@ -20,7 +20,7 @@ TESTS = {
         f"{VERDICTS}::test_a_missing_ledger_is_refused_and_never_guessed",
         f"{ENTRY}::test_of_record_and_pointer_the_later_commit_holds_whichever_was_lost",
         f"{SIGNING}::test_what_is_not_signed_for_this_id_is_refused_and_never_skipped",
-        f"{RECORDS}::test_what_begins_at_the_end_or_after_it_is_left_for_later",
+        f"{SHARED}::test_a_commit_that_comes_after_a_restart_has_looked_is_found_before_anything_is_written",
     ),
     "the pointer": (
         f"{ENTRY}::test_the_record_holds_where_the_groups_offsets_have_expired",
@@ -38,13 +38,13 @@ TESTS = {
         f"{VERDICTS}::test_a_first_batch_whose_source_goes_by_this_sink_or_does_not_say_it_is_decided_as_before",
         f"{VERDICTS}::test_a_batch_that_is_in_this_querys_ledger_is_skipped_whatever_its_source_goes_by",
         f"{VERDICTS}::test_a_first_batch_whose_source_goes_by_another_sink_is_refused_whatever_the_ledger_has",
-        f"{REPLAYED}::test_the_first_end_names_the_sink_that_the_source_names_and_no_later_one_does",
+        f"{VERDICTS}::test_a_source_that_goes_by_another_sink_only_after_the_first_batch_is_decided_by_the_ledger",
     ),
     "the entry's form": (
         f"{ENTRY}::test_nothing_anywhere_is_not_an_entry",
         f"{ENTRY}::test_the_format_of_version_1_stays_readable",
         f"{ENTRY}::test_what_is_not_an_entry_is_neither_read_as_one_nor_as_none",
-        f"{ENTRY}::test_an_entry_of_a_later_version_is_unreadable_and_says_so",
+        f"{SHARED}::test_who_comes_back_to_an_entry_of_a_newer_release_writes_nothing",
     ),
     "the query id and batch id": (
         f"{VERDICTS}::test_batches_that_were_never_committed_here_are_refused_as_a_gap",
@@ -53,7 +53,7 @@ TESTS = {
         f"{SHARED}::test_a_late_driver_whose_batches_its_successors_committed_does_not_write_the_next_one",
     ),
     "the digest of the plan": (
-        f"{PLANNED}::test_where_spark_has_no_folder_of_its_own_nothing_is_left",
+        f"{SINK}::test_a_plan_of_which_the_source_left_no_note_is_compared_with_the_ledger_as_the_checkpoint_has_it",
         f"{VERDICTS}::test_a_replay_with_other_offsets_is_refused",
         f"{SINK}::test_a_plan_that_was_replaced_before_the_tasks_ran_is_not_committed",
         f"{SINK}::test_a_late_driver_whose_checkpoint_has_a_later_plan_commits_nothing",
@@ -61,7 +61,7 @@ TESTS = {
     "the id of the run": (
         f"{VERDICTS}::test_batches_whose_function_is_known_to_have_made_no_call_do_not_stop_the_next_one",
         f"{WRITER}::test_a_query_that_was_started_again_finds_the_batch_written",
-        f"{SINK}::test_a_job_group_that_is_no_id_of_a_run_is_not_taken_for_one",
+        f"{VERDICTS}::test_that_another_run_or_one_that_is_not_known_made_no_call_does_not_count",
         f"{SHARED}::test_a_driver_that_comes_back_late_ends_by_itself_and_the_live_one_does_not_notice",
     ),
     "the calls of the writer": (

@@ -151,6 +151,15 @@ def test_a_batch_that_is_in_this_querys_ledger_is_skipped_whatever_its_source_go
     assert isinstance(decide(entry(0), goes_by(other), END, own="here", sink=SINK), Skip)
 
 
+def test_a_source_that_goes_by_another_sink_only_after_the_first_batch_is_decided_by_the_ledger() -> None:
+    other = replace(THERE, transactional_id="other")
+    later = replace(goes_by(other), batch_id=1)
+    assert isinstance(decide(entry(0), later, START, own="here", sink=SINK), Write), "it starts where batch 0 ended"
+    elsewhere = replace(entry(0), sources=(SourceProgress(cluster="here", offsets=END),))
+    refused(decide(elsewhere, later, START, own="here", sink=SINK))
+    refused(decide(None, later, START, own="here", sink=SINK))
+
+
 def test_a_source_that_looked_on_another_cluster_is_refused() -> None:
     there = replace(THERE, cluster="another")
     assert "`sink.kafka.bootstrap.servers`" in refused(decide(None, goes_by(there), START, own="here", sink=SINK))
@@ -436,6 +445,16 @@ def test_batches_whose_function_is_known_to_have_made_no_call_do_not_stop_the_ne
     found = replace(told(7, GAP), run_id="r")
     later = replace(ranged(10, {O0: 55}, {O0: 60}), **more)
     assert isinstance(decide(found, later, own="here", calls=True), verdict)
+
+
+@pytest.mark.parametrize(("committed", "running"), [("a", "b"), ("a", None), (None, "a"), (None, None)])
+def test_that_another_run_or_one_that_is_not_known_made_no_call_does_not_count(
+    committed: str | None, running: str | None
+) -> None:
+    later = replace(ranged(10, {O0: 55}, {O0: 60}), first_batch_without_call=0)
+    last = told(7, GAP)
+    assert isinstance(decide(replace(last, run_id="a"), replace(later, run_id="a"), own="here", calls=True), Write)
+    refused(decide(replace(last, run_id=committed), replace(later, run_id=running), own="here", calls=True))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from spark_kafka_eos.errors import (
     ConfigurationError,
     InvalidRow,
     KafkaEosError,
+    LedgerRefused,
     PreflightFailed,
     ProducerFenced,
     UnknownTopic,
@@ -420,11 +421,11 @@ def test_the_same_process_notices_that_the_query_was_started_again_without_micro
         planned()
 
 
-def task_of(made, batch):
+def task_of(made, batch, group=RUN):
     TaskContext._getOrCreate()._localProperties = {
         "streaming.sql.batchId": str(batch),
         "sql.streaming.queryId": QUERY,
-        "spark.jobGroup.id": RUN,
+        "spark.jobGroup.id": group,
     }
     try:
         return made.write(iter(()))
@@ -459,6 +460,23 @@ def test_a_plan_that_was_replaced_before_the_tasks_ran_is_not_committed(
     plan(options, 1, 10)
     writer().commit([task_of(planned(), 1)], 1)
     assert kafka.numbers() == [0, 1]
+
+
+def test_a_plan_of_which_the_source_left_no_note_is_compared_with_the_ledger_as_the_checkpoint_has_it(
+    options, planned, writer, kafka, monkeypatch
+):
+    """As of any other source, and where Spark has no folder of its own."""
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    publish(digest_of({"orders": {"0": 5}}, {"orders": {"0": 7}}))
+    writer().commit([], 0)
+    writer().commit([task_of(planned(), 1)], 1)
+    assert kafka.numbers() == [0, 1]
+    plan(options, 1, 80)
+    with pytest.raises(LedgerRefused, match="other source offsets.*Nothing was committed"):
+        writer().commit([task_of(planned(), 1)], 1)
+    plan(options, 1, 10)
+    writer().commit([task_of(planned(), 1)], 1)
+    assert (kafka.numbers(), kafka.records()) == ([0, 1], 1), "it is the same, and skipped"
 
 
 def test_a_late_driver_whose_checkpoint_has_a_later_plan_commits_nothing(options, planned, writer, kafka):
@@ -503,5 +521,11 @@ def test_a_commit_notes_the_run_of_its_query(planned, writer, kafka):
 
 
 @pytest.mark.parametrize("group", [None, "", "a platform's own"])
-def test_a_job_group_that_is_no_id_of_a_run_is_not_taken_for_one(group):
-    assert sink._uuid(group) is None
+def test_a_job_group_that_is_no_id_of_a_run_does_not_make_two_starts_one_run(options, planned, writer, kafka, group):
+    """Another start took the id in between, and wrote nothing."""
+    writer().commit([], 0)
+    writer().commit([task_of(planned(), 1, group)], 1)
+    plan(options, 2, 30)
+    TransactionCoordinator(kafka.cluster(), "t", 60_000).init_producer_id()
+    writer().commit([task_of(planned(), 2, group)], 2)
+    assert kafka.numbers() == [0, 1, 2]

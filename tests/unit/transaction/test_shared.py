@@ -453,6 +453,29 @@ def test_an_entry_of_an_earlier_release_is_continued_from_wherever_it_was_kept(k
     assert run(again, 7).outcome == "skipped"
 
 
+def test_who_comes_back_to_an_entry_of_a_newer_release_writes_nothing(kafka, transaction, monkeypatch):
+    """During a rolling upgrade. Nor does who starts again with this release."""
+    run(transaction, 0)
+    fields = ledger._fields
+    with monkeypatch.context() as newer:
+        newer.setattr(ledger, "_fields", lambda *entry: fields(*entry) | {"v": ledger.VERSION + 1})
+        run(owner(kafka), 1)
+    with pytest.raises(ProducerFenced, match="Nothing was committed"):
+        run(transaction, 1)
+    for number in (1, 2):
+        with pytest.raises(LedgerRefused, match="format version 4.*Nothing was committed"):
+            run(owner(kafka), number)
+    assert kafka.commits == 2
+
+
+def test_a_commit_that_comes_after_a_restart_has_looked_is_found_before_anything_is_written(kafka, transaction):
+    transaction.begin(batch(0))
+    transaction.appending()
+    kafka.before("InitProducerId", lambda: transaction.commit(batch(0)))
+    assert run(owner(kafka), 0).outcome == "skipped"
+    assert kafka.commits == 1
+
+
 def test_a_ledger_whose_groups_expired_still_tells(kafka, transaction):
     run(transaction, 0)
     expire(kafka)
