@@ -73,10 +73,8 @@ class CommittedEnd:
         start = self.starts()
         if unknown := self.unknown():
             return unknown
-        read = [(cluster, tp) for cluster, source in self._each() for tp in source.start or {}]
-        if len(set(read)) < len(read):
-            twice = next(place for place, following in pairwise(sorted(read)) if place == following)
-            return f"two of its sources read {_at(twice)}, and each may have ended at another offset"
+        if twice := self._read_twice():
+            return twice
         if again := self._created_again():
             return again
         committed = {place: offset for place, offset in self.committed.items() if offset is not None and place in start}
@@ -86,6 +84,12 @@ class CommittedEnd:
         if moved:
             return first_three(f"{_at(place)} at {start[place]} (committed {committed[place]})" for place in moved)
         return self._why_not_new(start, committed)
+
+    def _read_twice(self) -> str | None:
+        """Which partition two of the batch's sources read: `starts` and `committed` have one offset for both."""
+        read = sorted((cluster, tp) for cluster, source in self._each() for tp in source.start or {})
+        twice = next((place for place, following in pairwise(read) if place == following), None)
+        return twice and f"two of its sources read {_at(twice)}, and each may have ended at another offset"
 
     def _why_not_new(self, start: Mapping[_Place, int], committed: Mapping[_Place, int]) -> str | None:
         last: dict[tuple[str, str], int] = {}
@@ -111,6 +115,7 @@ class CommittedEnd:
         if again := self._created_again():
             differences.append(again)
         if len(self.entry) != len(self.sources):  # of sources that were added, nothing is committed
+            differences += filter(None, [self._read_twice()])
             start = self.starts()
             differences += [
                 f"{_at(place)} {_starting(start.get(place))} (committed {offset})"
@@ -161,9 +166,9 @@ class CommittedEnd:
 
     def between(self) -> dict[_Place, tuple[int, int]] | None:
         """From where the last transaction ended to where the batch starts, where these differ; None if it is unknown,
-        or if the batch starts earlier.
+        or if the batch starts earlier, or if two sources read one partition.
         """
-        if self.entry is None or self.unknown() or self._created_again() or self._lacks():
+        if self.entry is None or self.unknown() or self._read_twice() or self._created_again() or self._lacks():
             return None
         gaps = {place: (self.committed.get(place) or 0, start) for place, start in self.starts().items()}
         gaps = {place: (end, start) for place, (end, start) in gaps.items() if end != start}

@@ -116,6 +116,15 @@ def test_batches_of_which_only_markers_were_read_are_passed_over_and_none_with_a
             commit(owner(kafka), later)
 
 
+def test_of_two_sources_that_read_one_partition_what_the_first_one_missed_is_not_hidden_by_the_second(kafka):
+    """The second one has an end, and starts where it ended."""
+    fill(kafka, 4)
+    commit(owner(kafka), batch(0, sources=(*reads({IN: 0}, {IN: 2}), *reads({IN: 0}, {IN: 1}))))
+    later = batch(5, sources=(*reads({IN: 3}, {IN: 4}), *reads({IN: 1}, {IN: 1})), stateful=False)
+    with pytest.raises(LedgerRefused, match="the last committed batch is 0"):
+        commit(owner(kafka), later)
+
+
 def test_of_another_cluster_it_is_not_looked_up_what_lies_between(kafka):
     fill(kafka, 1, "marker", "marker")
     commit(owner(kafka, sourceClusters="there"), batch(0))
