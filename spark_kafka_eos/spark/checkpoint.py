@@ -60,14 +60,20 @@ def keeps_state(read: ReadFile) -> bool:
 
 def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     """Whether the batches before this one read nothing; false if that is unknown, because Spark has removed the first
-    one's file, or a source does not record where it starts, or is not Kafka.
+    one's file, or a source does not record where it starts, or is not Kafka, or a topic was created again.
     """
     if read("offsets/0") is None:
         return False
-    starts, first = (
-        [source and source.start for source in planned.sources] for planned in (batch, micro_batch(read, 0))
-    )
-    return None not in starts and starts == first
+    first = micro_batch(read, 0).sources
+    return len(batch.sources) == len(first) and all(map(_starts_alike, batch.sources, first))
+
+
+def _starts_alike(one: SourceRange | None, other: SourceRange | None) -> bool:
+    """Whether both start at the same offsets of the same topics, as far as their ids are known."""
+    if one is None or other is None or one.start is None or one.start != other.start:
+        return False
+    ids, others = (each.start_origin.topic_ids if each.start_origin else {} for each in (one, other))
+    return all(ids[name] == others[name] for name in ids.keys() & others.keys())
 
 
 def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:

@@ -335,3 +335,13 @@ def test_a_checkpoint_in_which_nothing_is_planned_has_no_next_batch(tmp_path):
 def test_it_is_known_that_a_query_has_read_nothing_only_if_each_source_is_where_it_began(first, later, began):
     read = checkpoint(b0=first, b1=later, b2=later)
     assert starts_where_the_query_began(read, micro_batch(read, 2)) is began
+
+
+@pytest.mark.parametrize(("again", "began"), [(False, True), (True, False)])
+def test_a_query_whose_topic_was_created_again_may_have_read_something_before_it_is_where_it_began(again, began):
+    """The first batch read ten records, and the second one found the new topic empty."""
+    old, new = (Origin(cluster="c", topic_ids={"t": uuid.UUID(int=number)}) for number in (1, 2))
+    first = SourceOffset(offsets={T0: 10 if again else 0}, start={T0: 0}, origin=old).to_json()
+    later = json.dumps(SourceOffset(offsets={T0: 0}, origin=new if again else old).to_json())
+    read = checkpoint(b0=[json.dumps(first)], b1=[later], b2=[later])
+    assert starts_where_the_query_began(read, micro_batch(read, 2)) is began
