@@ -108,12 +108,11 @@ class RunningQuery:
         classic = is_classic(self._session)
         self._execution = (_execution(self._session) or _execution_of(self._session)) if classic else None
         self._location = checkpoint_location if self._execution is None else self._execution.resolvedCheckpointRoot()
-        # What distinguishes the query from others of this process.
-        self.key = (self._location or "") if self._execution is None else str(self._execution.id().toString())
-        # Spark Connect starts a process for each run of a query's function.
-        self.run_id: str | None = None if classic else _PROCESS
+        # `key` distinguishes the query from others of this process. Spark Connect starts one for each run of a query's
+        # function: there all writers are of that run, whatever they call its checkpoint.
+        self.key, self.run_id = ((self._location or "") if classic else _PROCESS), (None if classic else _PROCESS)
         if self._execution is not None:
-            self.run_id = self._execution.runId().toString()
+            self.key, self.run_id = (str(each.toString()) for each in (self._execution.id(), self._execution.runId()))
 
     @property
     def checkpoint_location(self) -> str:

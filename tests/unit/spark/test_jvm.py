@@ -38,6 +38,12 @@ def test_on_spark_connect_the_process_is_the_run(query, tmp_path):
     assert query.run_id == RunningQuery(FRAME, str(tmp_path)).run_id
 
 
+def test_all_writers_of_a_process_are_of_one_query_whatever_they_call_its_checkpoint(query, tmp_path):
+    for name in (f"file:{tmp_path}", f"{tmp_path}/", None):
+        other = RunningQuery(FRAME, name)
+        assert (other.key, other.run_id) == (query.key, query.run_id)
+
+
 def test_a_batch_id_before_it_is_refused(query):
     with pytest.raises(IllegalTransactionState, match="called with batch_id 3, but .* is at batch 4 or later"):
         query.micro_batch(3)
