@@ -190,15 +190,29 @@ def test_a_built_in_source_on_another_cluster_is_refused_until_source_clusters_n
         assert group_offsets(query.b.bootstrap, query.id, query.source) == {}
 
 
-@pytest.mark.parametrize("query", ["sink"], indirect=True)
-def test_a_batch_job_between_clusters_writes_every_record_once(query):
+@pytest.mark.parametrize(("query", "same_name"), [("sink", "none"), ("sink", "longer")], indirect=["query"])
+def test_a_batch_job_between_clusters_writes_every_record_once(query, same_name):
+    if count := _SAME_NAME[same_name]:
+        query.b.create_topic(query.source, PARTITIONS)
+        for partition in range(PARTITIONS):
+            produce(query.b.bootstrap, query.source, [b"of another cluster"] * count, partition=partition)
     query.produce(50)
     given = {"kafka.bootstrap.servers": query.a.bootstrap, "subscribe": query.source}
-    rows = query.spark.read.format("kafka-eos").options(**given).load().select("key", "value")
-    marked = {**query.sink, "txnAppId": query.target, "txnVersion": "1"}
-    for _ in range(2):  # the second time as a repeated job
+
+    def write(version):
+        rows = query.spark.read.format("kafka-eos").options(**given).load().select("key", "value")
+        marked = {**query.sink, "txnAppId": query.target, "txnVersion": version}
         rows.write.format("kafka-eos").mode("append").options(**marked).save()
+
+    for _ in range(2):  # the second time as a repeated job
+        write("1")
     assert query.output() == query.all_once()
+
+    query.produce(20)
+    write("2")
+    assert query.output() == query.all_once() + Counter(f"{p}-{n}" for p in range(PARTITIONS) for n in range(50))
+    if count:
+        assert group_offsets(query.b.bootstrap, query.id, query.source) == {}
 
 
 # -- on one cluster, a query that reads what it writes
