@@ -74,10 +74,16 @@ bench: $(READY) ## Measure every target of PERFORMANCE.md beside Spark's own con
 	$(BIN)/python -m lab bench all --sweeps --minutes 50 --output docs/performance --into PERFORMANCE.md --into docs/scaling.md
 
 .PHONY: check
-check: $(READY) prose docs ## Check format, lint, types, the layers' import contracts, spelling and the site's links
+check: types lint prose docs ## Check format, lint, types, the layers' import contracts, spelling and the site's links
+
+.PHONY: types
+types: $(READY)
+	$(BIN)/mypy
+
+.PHONY: lint
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: prose

@@ -50,7 +50,7 @@ def test_nothing_of_a_history_stays_in_memory():
 
 
 def test_late_drivers_leave_the_live_one_alone_under_a_few_hundred_seeds():
-    summary = run(range(400), conditions=Conditions(late=True))
+    summary = run(range(250), conditions=Conditions(late=True))
     assert summary.wrong == {}
     assert summary.outcomes["ProducerFenced"] > 100
 
