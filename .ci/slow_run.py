@@ -151,7 +151,7 @@ PARTS = {
     "kubernetes": ["tests/spark/test_kubernetes.py"],
     "kerberos": ["tests/spark/test_kerberos.py"],
     "alerts": ["tests/unit/test_alerts.py"],
-    "benchmarks": ["tests/broker/test_bench.py", "tests/spark/test_bench.py"],
+    "benchmarks": ["tests/broker/test_bench.py", "tests/spark/test_bench.py", "tests/spark/test_quickack.py"],
 }
 LONG = {
     **{f"real-faults-{part}": [f"{FAULTS}[{tv}-{part}]" for tv in ("TV2", "TV1")] for part in range(10)},

@@ -28,7 +28,7 @@ from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, reads
 from tests.sizes import grown, measure, table
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PARTITIONS = 2
 VALUES = {"key": [b"k", None] * 5, "value": [b"v"] * 10}
@@ -98,7 +98,7 @@ def writer(cluster: Cluster, source: str, topic: str) -> Callable[[int], None]:
     ("batches", "moves"),
     [
         pytest.param(150, 2, id="short"),
-        pytest.param(10_000, 10, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)], id="long"),
+        pytest.param(10_000, 10, marks=pytest.mark.timeout(3_600), id="long"),
     ],
 )
 def test_a_driver_that_writes_for_weeks_while_its_brokers_move_keeps_its_size(kafka_version, tmp_path, batches, moves):

@@ -12,7 +12,7 @@ import pytest
 
 from spark_kafka_eos.testing.driver import python_environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
 JOB = Path(__file__).parent / "jobs" / "wait_for_input.py"
 CONF = ["--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1"]
