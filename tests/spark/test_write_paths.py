@@ -172,6 +172,7 @@ def test_a_batch_that_spark_runs_again_is_written_once(pipe: Pipe) -> None:
     assert pipe.committed(topic) == [3]
 
 
+@TV1_IS_SLOW
 def test_a_row_without_a_topic_leaves_nothing_visible(pipe: Pipe) -> None:
     topic = pipe.source(["a:1", "a:2", "b:1"])
     named = F.when(F.col("value") != b"b:1", F.lit(pipe.out)).alias("topic")
@@ -280,6 +281,7 @@ def save(pipe: Pipe, values: Sequence[str | None], column: str = "value", **opti
     writer.options(**(options or {"topic": pipe.out})).save()
 
 
+@TV1_IS_SLOW
 def test_a_write_needs_no_transactional_id_and_leaves_no_folder_behind(batch: Pipe) -> None:
     large = "x" * (2 * INLINE_BYTES)
     save(batch, ["1", large], topic=batch.out, stagingDir=str(batch.folder))
