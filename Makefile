@@ -47,6 +47,10 @@ test: $(READY) $(PYSPARK) ## Run every test (starts brokers and Spark); TESTS=pa
 	$(WITH) $(BIN)/python -m tests.jvm
 	$(WITH) $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --junitxml=build/tests.xml $(ON) $(TESTS)
 
+.PHONY: archives
+archives: $(READY)
+	$(BIN)/python -m tests.jvm
+
 .PHONY: test-slow
 test-slow: $(READY) $(if $(if $(PART),$(filter kerberos,$(PART)),all),build/gssapi) $(if $(if $(PART),$(filter mutants-%,$(PART)),all),build/mutation) ## Run what is left out of the tests for its length, and record it: every part that has not passed on this code, or PART="tables soak"
 	$(BIN)/python -m tests.jvm
