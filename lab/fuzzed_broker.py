@@ -20,14 +20,13 @@ from spark_kafka_eos.kafka.fetching.fetch import Fetcher
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
-from spark_kafka_eos.kafka.protocol import describe, offsets
+from spark_kafka_eos.kafka.protocol import describe, offsets, transactions
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.connection import Connection
 from spark_kafka_eos.kafka.protocol.epochs import log_ends
 from spark_kafka_eos.kafka.protocol.facts import ProducerState
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.markers import write_marker
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.kafka.protocol.versions import RANGES
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import stamp
@@ -38,7 +37,8 @@ from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 
 _TOPIC_ID = uuid.UUID(int=7)
 _AT = TopicPartition("orders", 0)
-_IDENTITY = ProducerIdentity(transactional_id="id", producer_id=7, epoch=1)
+_IDENTITY = ProducerIdentity(transactional_id="id", producer_id=7, epoch=1, transaction_version=2)
+_TV1 = ProducerIdentity(transactional_id="id", producer_id=7, epoch=1, transaction_version=1)
 _SECONDS_PER_REQUEST = 0.1
 _MOST_REQUESTS = 100  # per conversation: more than the budgets allow
 _SASL = Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-256", username="ann", password=Secret("hunter2"))
@@ -317,16 +317,8 @@ def _produce(cluster: Cluster) -> None:
         assert ack.partition == _AT
 
 
-def _coordinator(cluster: Cluster) -> TransactionCoordinator:
-    return TransactionCoordinator(cluster, "id", 60_000)
-
-
-def _tv1(cluster: Cluster) -> TransactionCoordinator:
-    return TransactionCoordinator(cluster, "id", 60_000, transaction_version=1)
-
-
 def _commit(cluster: Cluster) -> None:
-    _coordinator(cluster).end(_IDENTITY, commit=True)
+    transactions.end_transaction(cluster, _IDENTITY, commit=True)
 
 
 def _offset_fetch(cluster: Cluster) -> None:
@@ -354,9 +346,9 @@ _USES: Mapping[str, Callable[[Cluster], object]] = {
     "SaslAuthenticate": lambda cluster: cluster.transaction_version(),
     "Metadata": lambda cluster: (cluster.leader(_AT), cluster.topic_names(), describe.topics(cluster, ["orders"], [])),
     "FindCoordinator": lambda cluster: cluster.coordinator("group", "group"),
-    "InitProducerId": lambda cluster: _coordinator(cluster).init_producer_id(),
-    "AddPartitionsToTxn": lambda cluster: _tv1(cluster).add_partitions(_IDENTITY, [_AT]),
-    "AddOffsetsToTxn": lambda cluster: _tv1(cluster).add_offsets(_IDENTITY, "group"),
+    "InitProducerId": lambda cluster: transactions.init_producer_id(cluster, "id", 60_000),
+    "AddPartitionsToTxn": lambda cluster: transactions.add_partitions(cluster, _TV1, [_AT]),
+    "AddOffsetsToTxn": lambda cluster: transactions.add_offsets(cluster, _TV1, "group"),
     "EndTxn": _commit,
     "TxnOffsetCommit": lambda cluster: GroupCoordinator(cluster, "group").commit_in_transaction(
         _IDENTITY, _COMMITTED, transaction_version=2

@@ -5,7 +5,7 @@
 (* transaction, whatever dies, pauses, comes back, is lost or comes late.  *)
 (*                                                                         *)
 (* A run is one start of the query in a driver, until its end.  Its steps  *)
-(* are those of transaction.shared and transaction.owner: one for each     *)
+(* have the names of the code's (transaction.steps): one for each          *)
 (* request to a broker, at the moment when the broker executes it.  A run  *)
 (* that dies, or pauses, is one that takes no more steps, or takes the     *)
 (* next one much later: both need no action of their own, because every    *)

@@ -85,8 +85,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "A new session begins after the transaction of the last one": Mutant(
         "transaction.shared",
-        "return self._take(batch)",
-        "self.owner.initialise()\n        return self._verdict_without_ledger()",
+        "return self.takeover.take(batch, lambda: self.look(batch))",
+        'self.owner.initialise()\n        return verdicts.Write(reason="every write is new")',
     ),
     "Consume, transform, produce counts only if": Mutant(
         "ledger.verdicts",
@@ -102,9 +102,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "preflight.checks", "if timeout > largest:", "if timeout > 2 * largest:"
     ),
     "A transaction that timed out cannot be committed": Mutant(
-        "transaction.shared",
-        "why = self.owner.after_timeout(error) if is_over else error",
-        "if is_over:\n                return self.owner.committed(entry, self.identity)\n            why = error",
+        "transaction.doubt",
+        "self.doubt(batch, entry, owner.timed_out(error) if is_over else error, is_over=is_over)",
+        "if is_over:\n            return self._steps.committed(entry, self._steps.identity)\n        "
+        "self.doubt(batch, entry, error, is_over=is_over)",
     ),
     "An id that was idle for long continues": Mutant(
         _CODES, "INVALID_PRODUCER_ID_MAPPING: Reaction.ABORT,", "INVALID_PRODUCER_ID_MAPPING: Reaction.FATAL,"
@@ -121,14 +122,16 @@ MUTANTS: Mapping[str, Mutant] = {
         "nothing_open = not commit and response.error_code == ErrorCode.INVALID_TXN_STATE",
         "nothing_open = False",
     ),
-    "4.1 AddPartitionsToTxn": Mutant(_COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if True:"),
+    "4.1 AddPartitionsToTxn": Mutant(
+        _COORDINATOR, "if identity.transaction_version >= 2 or not by_topic or", "if True or"
+    ),
     "4.2 Produce names the transactional id": Mutant(
         "kafka.wire.record_batch",
         "attributes = attributes | TRANSACTIONAL if transactional",
         "attributes = attributes if transactional",
     ),
     "4.3 AddOffsetsToTxn": Mutant(
-        _COORDINATOR, "if self.transaction_version >= 2:\n            return", "if True:\n            return"
+        _COORDINATOR, "if identity.transaction_version >= 2:\n        return", "if True:\n        return"
     ),
     "4.4 TxnOffsetCommit": Mutant(
         "kafka.protocol.groups",
@@ -138,7 +141,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "5.1 EndTxn commits or aborts": Mutant(
         _COORDINATOR,
         "lost = True\n",
-        'lost = True\n            raise CommitOutcomeUnknown("it is not sent again")\n',
+        'lost = True\n        raise CommitOutcomeUnknown("it is not sent again")\n',
     ),
     "5.2 The next transaction waits": Mutant(
         _CODES, "_TRANSACTIONS: Reaction.RETRY_SOON", "_TRANSACTIONS: Reaction.RETRY_SAME"
@@ -222,15 +225,15 @@ MUTANTS: Mapping[str, Mutant] = {
         "kafka.protocol.groups", "topics=topics, require_stable=require_stable", "topics=topics, require_stable=False"
     ),
     "Each transaction has its own epoch": Mutant(
-        _COORDINATOR, "if response.error_code or self.transaction_version < 2:", "if True:"
+        _COORDINATOR, "if response.error_code or identity.transaction_version < 2:", "if True:"
     ),
     "Versions of requests tell": Mutant("kafka.protocol.versions", '"EndTxn": 4}', '"EndTxn": 5}'),
     "In a transaction of the new protocol": Mutant(
-        _COORDINATOR, "if self.transaction_version >= 2 or not by_topic:", "if not by_topic:"
+        _COORDINATOR, "if identity.transaction_version >= 2 or not by_topic or", "if not by_topic or"
     ),
     "TRANSACTION_ABORTABLE": Mutant(_CODES, "_ABORTABLE: Reaction.ABORT,", "_ABORTABLE: Reaction.FATAL,"),
     "A late request is not taken": Mutant(
-        "transaction.fence", "return self._coordinator.transaction_version < 2 and not self._verified()", "return False"
+        "transaction.fence", "return transaction_version < 2 and not self._verified()", "return False"
     ),
     "A transaction declares its topics": Mutant(
         "appending.blocks",
@@ -241,9 +244,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "appending.encode_settings", "return [tp for output in declared for tp in output.named()]", "return []"
     ),
     "One request registers all": Mutant(
-        "appending.append",
-        "if identity.transactional_id:\n        TransactionCoordinator(",
-        "for partitions in map(lambda tp: [tp], partitions):\n        TransactionCoordinator(",
+        _COORDINATOR,
+        "    _call(cluster, identity.transactional_id, request, errors)\n",
+        "    if len(requested) > 1:\n        return [add_partitions(cluster, identity, [tp]) for tp in requested][0]\n"
+        "    _call(cluster, identity.transactional_id, request, errors)\n",
     ),
     "A transaction that comes too early": Mutant(
         _CODES, "_TRANSACTIONS: Reaction.RETRY_SOON", "_TRANSACTIONS: Reaction.FATAL"

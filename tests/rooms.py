@@ -75,8 +75,9 @@ ROOMS = {
         3,
     ),
     "fence": Room(
-        ("transaction/calls.py", "transaction/commit.py", "transaction/fence.py", "transaction/hold.py",
-         "transaction/owner.py", "transaction/shared.py"),
+        ("transaction/calls.py", "transaction/commit.py", "transaction/doubt.py", "transaction/fence.py",
+         "transaction/hold.py", "transaction/loss.py", "transaction/owner.py", "transaction/shared.py",
+         "transaction/steps.py", "transaction/takeover.py"),
         ("tests/unit/transaction",),
         ("tests/unit/ledger",),
         8,

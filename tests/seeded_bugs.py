@@ -16,18 +16,21 @@ from lab.real_runs.driver import Job
 from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol import transactions
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.transaction.attempt import TRANSITIONS, Event, State
+from spark_kafka_eos.transaction.doubt import CommitDoubt
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import HangingTransactions
 from spark_kafka_eos.transaction.hold import Hold, HoldEvent, HoldState
-from spark_kafka_eos.transaction.owner import Owner, OwnerLook
+from spark_kafka_eos.transaction.owner import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from spark_kafka_eos.transaction.steps import TransactionSteps
+from spark_kafka_eos.transaction.takeover import OwnerLook, OwnerTakeover
 
 
 @contextlib.contextmanager
@@ -41,28 +44,28 @@ def _no_barrier() -> Iterator[None]:
 def _abort_after_unknown_commit() -> Iterator[None]:
     """A commit that was not answered is taken for one that did not happen: abort, and write the batch again."""
 
-    def settle(self: SharedTransaction, error: KafkaEosError) -> None:
-        owner = self.owner
-        owner.coordinator._commit_unanswered = None
+    def settle(steps: TransactionSteps, owner: Owner, error: KafkaEosError) -> None:
+        cluster: Any = steps._cluster
         with contextlib.suppress(KafkaEosError):
-            owner.hold.apply(HoldEvent.ABORTED, owner.coordinator.end(self.identity, commit=False))
-        owner.hold.apply(HoldEvent.LOOKED)
+            following = transactions.end_transaction(cluster, steps.identity, commit=False)
+            steps.hold.apply(HoldEvent.ABORTED, following)
+        steps.hold.apply(HoldEvent.LOOKED)
         owner.initialise()
         raise TransactionAborted(f"taken for aborted: {error.what}")
 
     def verdict(self: Any, batch: MicroBatch) -> verdicts.Verdict:
-        return verdicts.Write(reason="it was aborted") if self._retaken == batch else known(self, batch)
+        return verdicts.Write(reason="it was aborted") if self._retaken == batch else by_ledger(self, batch)
 
-    known = SharedTransaction._verdict
+    by_ledger = OwnerTakeover.verdict
 
     def settle_and_note(self: Any, batch: MicroBatch, _entry: object, error: KafkaEosError, *, is_over: bool) -> None:
-        self._retaken = batch
-        settle(self, error)
+        self._takeover._retaken = batch
+        settle(self._steps, self._owner, error)
 
     with (
-        mock.patch.object(SharedTransaction, "_resolve_doubt", settle_and_note),
-        mock.patch.object(SharedTransaction, "_verdict", verdict),
-        mock.patch.object(SharedTransaction, "_retaken", None, create=True),
+        mock.patch.object(CommitDoubt, "doubt", settle_and_note),
+        mock.patch.object(OwnerTakeover, "verdict", verdict),
+        mock.patch.object(OwnerTakeover, "_retaken", None, create=True),
     ):
         yield
 
@@ -73,15 +76,16 @@ def _ledger_before_init() -> Iterator[None]:
 
     def reading_first(initialise: Callable[..., Any]) -> Callable[..., Any]:
         def read_first(self: Owner, *args: Any) -> Any:
-            self.ledger.read()
-            with mock.patch.object(self.ledger, "read"):
+            ledger = self._steps.ledger
+            ledger.read()
+            with mock.patch.object(ledger, "read"):
                 return initialise(self, *args)
 
         return read_first
 
     with (
         mock.patch.object(Owner, "initialise", reading_first(Owner.initialise)),
-        mock.patch.object(Owner, "take", reading_first(Owner.take)),
+        mock.patch.object(Owner, "take_over", reading_first(Owner.take_over)),
         mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
     ):
         yield
@@ -107,18 +111,18 @@ def _no_epoch_bump() -> Iterator[None]:
     initialise = Owner.initialise
 
     def once(self: Owner, read_under: ProducerEpoch | None = None) -> Any:
-        if self.hold.identity is None:
+        if self._steps.hold.identity is None:
             return initialise(self, read_under)
-        self.attempt._state = State.READY
+        self._steps.attempt._state = State.READY
         return "known"
 
-    def end(self: Any, identity: Any, *, commit: bool) -> Any:
-        return known(self, identity, commit=commit) if commit else identity
+    def end(cluster: Any, identity: Any, *, commit: bool) -> Any:
+        return end_transaction(cluster, identity, commit=commit) if commit else identity
 
-    known = TransactionCoordinator.end
+    end_transaction = transactions.end_transaction
     with (
         mock.patch.object(Owner, "initialise", once),
-        mock.patch.object(TransactionCoordinator, "end", end),
+        mock.patch.object(transactions, "end_transaction", end),
         mock.patch.dict(TRANSITIONS, {(State.READY, Event.APPEND): State.APPENDING}),
     ):
         yield
@@ -147,7 +151,7 @@ def _no_look() -> Iterator[None]:
 
     with (
         mock.patch.object(SharedTransaction, "look", blind),
-        mock.patch.object(Owner, "require_held", return_value=None),
+        mock.patch.object(Owner, "ask_if_held", return_value=None),
     ):
         yield
 
@@ -155,24 +159,24 @@ def _no_look() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_owner_check() -> Iterator[None]:
     """Whoever holds no epoch goes by the ledger alone."""
-    with mock.patch.object(Owner, "require_untaken", return_value=None):
+    with mock.patch.object(OwnerTakeover, "_require_untaken", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def _no_look_again() -> Iterator[None]:
     """An InitProducerId without an answer is sent again, whoever may have taken the id since."""
-    with mock.patch.object(Owner, "_require_only_ours", return_value=None):
+    with mock.patch.object(Owner, "look_again", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def _epoch_is_not_named() -> Iterator[None]:
     """After its transaction was aborted by the coordinator, a driver takes the id as one that starts."""
-    ours = Owner._require_only_ours
+    look_again = Owner.look_again
 
     def required(self: Any, before: ProducerEpoch | None, *, may_doubt: bool) -> None:
-        ours(self, before, may_doubt=True)
+        look_again(self, before, may_doubt=True)
 
     apply = Hold.apply
 
@@ -184,7 +188,7 @@ def _epoch_is_not_named() -> Iterator[None]:
 
     with (
         mock.patch.object(Hold, "apply", applied),
-        mock.patch.object(Owner, "_require_only_ours", required),
+        mock.patch.object(Owner, "look_again", required),
     ):
         yield
 
@@ -192,7 +196,7 @@ def _epoch_is_not_named() -> Iterator[None]:
 @contextlib.contextmanager
 def _any_abort_is_the_coordinators() -> Iterator[None]:
     """An abort is taken for the coordinator's, after the timeout, also if it may be another driver's (TV1)."""
-    with mock.patch.object(TransactionCoordinator, "is_open", return_value=True):
+    with mock.patch.object(transactions, "was_opened", return_value=True):
         yield
 
 
@@ -206,25 +210,26 @@ def _earlier_runs_unknown() -> Iterator[None]:
 @contextlib.contextmanager
 def _held_is_not_asked() -> Iterator[None]:
     """A held identity gets its next epoch without a question whose the id is; TV1 does so for each batch."""
-    with mock.patch.object(Owner, "require_held", return_value=None):
+    with mock.patch.object(Owner, "ask_if_held", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def _look_always_counts() -> Iterator[None]:
     """The ledger is not read again after InitProducerId, whatever the epoch shows."""
-    initialise = Owner._initialise
+    take = Owner._take
 
     def counts(self: Owner, named: Any, before: Any, read_under: Any) -> Any:
-        self.ledger.topic.ensure()
-        if read_under is None and self.hold.identity is not None:
-            return initialise(self, named, before, None)
-        with mock.patch.object(self.ledger, "read"):
-            initialise(self, named, before, read_under)
+        steps = self._steps
+        steps.ledger.topic.ensure()
+        if read_under is None and steps.hold.identity is not None:
+            return take(self, named, before, None)
+        with mock.patch.object(steps.ledger, "read"):
+            take(self, named, before, read_under)
         return "known"
 
     with (
-        mock.patch.object(Owner, "_initialise", counts),
+        mock.patch.object(Owner, "_take", counts),
         mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
     ):
         yield

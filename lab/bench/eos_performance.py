@@ -211,7 +211,6 @@ class _Copy:
                     transaction.identity,
                     self._blocks(opened, started),
                     partitions=self._registered,
-                    transaction_timeout_ms=self._sink.transaction_timeout_ms,
                 )
                 committing = time.perf_counter()
                 transaction.commit(_batch(number, opened.following))

@@ -23,7 +23,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.producing.sequences import next_sequence
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.protocol import transactions
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import stamp
 
@@ -175,7 +175,7 @@ def _ours(
         if length_ms is not None:
             append.transactions(lab.name("id"), length_ms, pre_registration=pre_registration)
         else:
-            append.all(idempotent_identity(lab.cluster) if way == IDEMPOTENT else None)
+            append.all(transactions.idempotent_identity(lab.cluster) if way == IDEMPOTENT else None)
 
     return run
 
@@ -195,18 +195,16 @@ class Append:
 
     def transactions(self, transactional_id: str, length_ms: int, *, pre_registration: bool = True) -> None:
         """Append everything, in transactions that end after `length_ms`."""
-        coordinator = TransactionCoordinator(self._lab.cluster, transactional_id, _TIMEOUT_MS)
-        identity = coordinator.init_producer_id()
+        cluster = self._lab.cluster
+        identity = transactions.init_producer_id(cluster, transactional_id, _TIMEOUT_MS)
         while self._next < len(self._batches):
             if pre_registration:
-                coordinator.add_partitions(identity, self._partitions)
+                transactions.add_partitions(cluster, identity, self._partitions)
             until = time.perf_counter() + length_ms / 1e3
-            self._append(identity, until, None if pre_registration else coordinator)
-            identity = coordinator.end(identity, commit=True)
+            self._append(identity, until, registering=not pre_registration)
+            identity = transactions.end_transaction(cluster, identity, commit=True)
 
-    def _append(
-        self, identity: ProducerIdentity | None, until: float, registering: TransactionCoordinator | None = None
-    ) -> None:
+    def _append(self, identity: ProducerIdentity | None, until: float, *, registering: bool = False) -> None:
         sequences: dict[TopicPartition, int] = {}
         with Appender(self._lab.cluster, identity, max_in_flight=IN_FLIGHT) as appender:
             while self._next < len(self._batches):
@@ -215,8 +213,8 @@ class Append:
                 batch = encode(keys, values, time.time_ns() // 1_000_000)
                 sequence, records = sequences.get(partition, 0), len(values)
                 if identity is not None:
-                    if registering is not None and partition not in sequences:
-                        registering.add_partitions(identity, [partition])
+                    if registering and partition not in sequences:
+                        transactions.add_partitions(self._lab.cluster, identity, [partition])
                     stamp(
                         batch,
                         producer_id=identity.producer_id,

@@ -22,7 +22,7 @@ from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import end_transaction, init_producer_id
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.options import SourceOptions, sink_options
 from spark_kafka_eos.reading.ranges import from_rows
@@ -156,15 +156,17 @@ def _relay(options: Mapping[str, str], records: int) -> None:
     sink = sink_options({name: value for name, value in options.items() if name not in (PARTITIONS, VALUE_BYTES)})
     assert sink.topic is not None
     cluster = shared_cluster(sink.client)
-    coordinator = TransactionCoordinator(cluster, sink.transactional_id, _TIMEOUT_MS)
-    identity = _identities.get(sink.topic) or coordinator.init_producer_id()
+    name = sink.transactional_id
+    identity = _identities.get(sink.topic) or init_producer_id(cluster, name, _TIMEOUT_MS)
     partitions = [TopicPartition(sink.topic, number) for number in range(int(options[PARTITIONS]))]
     shares = [-(-(records - number) // len(partitions)) for number in range(len(partitions))]
     encoded = zip(partitions, shares, strict=True)
     blocks = ((tp, *block) for tp, share in encoded for block in _encoded(tp, share, options))
-    append(cluster, identity, blocks, transaction_timeout_ms=_TIMEOUT_MS)
-    identity = coordinator.end(identity, commit=True)
-    _identities[sink.topic] = identity if identity.transaction_version >= 2 else coordinator.init_producer_id(identity)
+    append(cluster, identity, blocks)
+    identity = end_transaction(cluster, identity, commit=True)
+    if identity.transaction_version < 2:
+        identity = init_producer_id(cluster, name, _TIMEOUT_MS, identity)
+    _identities[sink.topic] = identity
 
 
 def _encoded(partition: TopicPartition, records: int, options: Mapping[str, str]) -> list[tuple[int, bytearray]]:

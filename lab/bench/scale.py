@@ -41,7 +41,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.recorder import recording
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
@@ -323,7 +323,7 @@ def _appended(slots: int, count: int) -> dict[str, float]:
         for row in rows:
             shuffled[row.column("slot")[0].as_py()].append(row)
     cluster = kafka.cluster()
-    identity = TransactionCoordinator(cluster, "scale", 60_000).init_producer_id()
+    identity = init_producer_id(cluster, "scale", 60_000)
     reports: list[bytes] = []
 
     def append_all() -> None:
@@ -336,7 +336,6 @@ def _appended(slots: int, count: int) -> dict[str, float]:
                 stage_id=0,
                 slot=slot,
                 attempt=0,
-                transaction_timeout_ms=60_000,
                 batch_id=0,
             )
             reports.append(pickle.dumps(report))

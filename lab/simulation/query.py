@@ -472,7 +472,6 @@ class SimulatedDriver:
             stage_id=self._stages,
             slot=slot,
             attempt=attempt,
-            transaction_timeout_ms=OPTIONS.transaction_timeout_ms,
             batch_id=batch.batch_id,
         )
 

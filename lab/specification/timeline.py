@@ -13,7 +13,8 @@ from lab.specification.values import parse
 _STATE = re.compile(r"^State \d+: <(\w+) .*>$")
 _VARIABLE = re.compile(r"^(?:/\\ )?(\w+) = ")
 
-_WHAT = {
+# What each action is in the product: a request, or a question.
+ACTIONS = {
     "Starts": "starts",
     "StartsAnew": "starts with a new checkpoint",
     "StartsFromCopy": "starts with an older copy of the checkpoint",
@@ -125,7 +126,7 @@ def _memories(state: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _what(step: Step, before: dict[str, Any]) -> str:
-    what = _WHAT.get(step.action, step.action)
+    what = ACTIONS.get(step.action, step.action)
     gone = [_message(m) for m in before["late"] - step.state["late"]]
     new = [_message(m) for m in step.state["late"] - before["late"]]
     if gone:

@@ -24,7 +24,7 @@ from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.producing.sequences import next_sequence
 from spark_kafka_eos.kafka.protocol import recorder
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import add_partitions
 from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.reserved import reserved_topics
@@ -40,7 +40,6 @@ def append(
     *,
     partitions: Iterable[TopicPartition] = (),
     added: Iterable[TopicPartition] = (),
-    transaction_timeout_ms: int = 60_000,
     batch_id: int | None = None,
     ledger_topic: str = "",
 ) -> list[Ack]:
@@ -53,17 +52,13 @@ def append(
     encoded; nothing is visible before the commit.
     """
     failpoints.failpoint("before append", batch_id)
-    transactional = bool(identity.transactional_id)  # else idempotent: there is no transaction to add partitions to
     version = identity.transaction_version
-    coordinator = TransactionCoordinator(
-        cluster, identity.transactional_id, transaction_timeout_ms, transaction_version=version
-    )
     there = set(added)
 
     def add(requested: set[TopicPartition]) -> None:
         appender.allow({tp.topic for tp in requested})
-        if transactional and (missing := requested - there):
-            coordinator.add_partitions(identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
+        if missing := requested - there:
+            add_partitions(cluster, identity, missing)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
             there.update(missing)
 
     sequences: dict[TopicPartition, int] = {}
@@ -89,23 +84,6 @@ def append(
         finally:
             formats.note(cluster, appender.refused)
     return acks
-
-
-def add_partitions(
-    cluster: Cluster, identity: ProducerIdentity, partitions: Iterable[TopicPartition], *, transaction_timeout_ms: int
-) -> None:
-    """TV1: add the partitions to the transaction with one request, before several processes append to them (KIP-609).
-
-    Each of these would send one of its own, and of two at the same time the coordinator rejects one. Does nothing in
-    TV2 and without a transaction. Raises what `TransactionCoordinator.add_partitions` raises.
-    """
-    if identity.transactional_id:
-        TransactionCoordinator(
-            cluster,
-            identity.transactional_id,
-            transaction_timeout_ms,
-            transaction_version=identity.transaction_version,
-        ).add_partitions(identity, partitions)
 
 
 def _stamp(partition: TopicPartition, block: bytearray, identity: ProducerIdentity, sequence: int) -> None:
@@ -190,7 +168,6 @@ class BlockAppender:
                 identity,
                 ((block.partition, block.records, data) for block, data in self._staging.read(reports)),
                 partitions=expected,
-                transaction_timeout_ms=self._options.transaction_timeout_ms,
                 batch_id=self._batch_id,
                 ledger_topic=self._options.ledger_topic,
             )

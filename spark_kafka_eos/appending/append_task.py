@@ -41,7 +41,6 @@ def append_attempt(
     stage_id: int,
     slot: int,
     attempt: int,
-    transaction_timeout_ms: int,
     batch_id: int,
     ledger_topic: str = "",
     added: Iterable[TopicPartition] = (),
@@ -83,7 +82,6 @@ def append_attempt(
                 counted(blocks),
                 partitions=expected,
                 added=added,
-                transaction_timeout_ms=transaction_timeout_ms,
                 batch_id=batch_id,
                 ledger_topic=ledger_topic,
             )

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
@@ -48,11 +47,7 @@ def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagno
     Waits for the outcome of an open transaction. Raises ConfigurationError, LedgerRefused if another program writes to
     the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable, and what `planned` raises.
     """
-    keeper = LedgerKeeper(
-        options,
-        cluster,
-        TransactionCoordinator(cluster, options.transactional_id, options.timeout_ms),
-    )
+    keeper = LedgerKeeper(options, cluster)
     entry = keeper.look()
     owner = describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
     diagnosis = Diagnosis(entry=entry, owner=owner)

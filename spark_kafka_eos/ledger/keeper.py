@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch, ProducerIdenti
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.topics import deleted
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import add_offsets
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
@@ -56,11 +56,13 @@ class CommittedEntry:
 
 class LedgerKeeper:
     """Not thread-safe. Call `read` first; `verdict` and `send` use the entry that it found, or that of the last
-    `keep`.
+    `remember_committed`.
+
+    Its fields are answers of brokers, not states of the transaction: whether they count is decided by what calls it.
     """
 
-    def __init__(self, options: SinkOptions, cluster: Cluster, coordinator: TransactionCoordinator) -> None:
-        self._options, self._cluster, self._coordinator = options, cluster, coordinator
+    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
+        self._options, self._cluster = options, cluster
         self.topic = LedgerTopic(cluster, options.ledger_topic, options.transactional_id)
         self._signer = signer_of(options)
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
@@ -182,7 +184,7 @@ class LedgerKeeper:
         self._stale_places = ledger.misleading(committed, at, signer) | {place: True for place in passed if place != at}
         return entry
 
-    def keep(self, entry: LedgerEntry, by: ProducerIdentity) -> None:
+    def remember_committed(self, entry: LedgerEntry, by: ProducerIdentity) -> None:
         """Record that `entry` is committed, in the transaction of `by`."""
         self._entry, self._under, self._stale_places = entry, by.producer, {}
 
@@ -265,10 +267,10 @@ class LedgerKeeper:
         # One after the other: in TV2, each broker has the coordinator add its own partitions to the transaction, and
         # while it adds some, it refuses others (CONCURRENT_TRANSACTIONS). To wait for the record costs nothing with one
         # broker, and saves 4 to 9 ms of 12 to 16 with three.
-        acknowledged = self.topic.append(self._coordinator, identity, value, timestamp_ms=now_ms)
-        self._send_offsets(identity, self._ledger_group, pointers)
+        acknowledged = self.topic.append_entry(identity, value, timestamp_ms=now_ms)
+        self._commit_offsets(identity, self._ledger_group, pointers)
         if offsets := self._source_offsets(batch):
-            self._send_offsets(identity, self._source_group, offsets)
+            self._commit_offsets(identity, self._source_group, offsets)
         self._confirm_answers()
         if self._answers and not self.topic.follows(self._position, acknowledged):
             raise TransactionAborted(
@@ -292,14 +294,14 @@ class LedgerKeeper:
                 self.appended |= self._sources.topic_ids({place.topic})
                 value, now_ms = ledger.encode_record(moved, self._signer), int(time.time() * 1e3)
                 old_ledger = LedgerTopic(self._cluster, place.topic, self._options.transactional_id)
-                old_ledger.append(self._coordinator, identity, value, timestamp_ms=now_ms)
+                old_ledger.append_entry(identity, value, timestamp_ms=now_ms)
             pointers[place] = ledger.encode_pointer(moved, 0, self._signer)
         return pointers
 
     def send_source_offsets(self, identity: ProducerIdentity, batch: MicroBatch) -> None:
         """Add only the source offsets, for batches without a ledger entry."""
         if offsets := self._source_offsets(batch):
-            self._send_offsets(identity, self._source_group, offsets)
+            self._commit_offsets(identity, self._source_group, offsets)
 
     def _known(self, batch: MicroBatch) -> MicroBatch:
         """The batch, with what this cluster knows of it: the ids of a batch write's topics, and of a source's topics
@@ -372,9 +374,9 @@ class LedgerKeeper:
         ends = self._sources.ends_here(batch)
         return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in ends.items()}
 
-    def _send_offsets(self, identity: ProducerIdentity, group: GroupCoordinator, offsets: _Offsets) -> None:
-        self._coordinator.add_offsets(identity, group.group_id)
-        version = self._coordinator.transaction_version
+    def _commit_offsets(self, identity: ProducerIdentity, group: GroupCoordinator, offsets: _Offsets) -> None:
+        add_offsets(self._cluster, identity, group.group_id)
+        version = identity.transaction_version
         try:
             group.commit_in_transaction(identity, offsets, transaction_version=version)
         except UnknownTopic as error:

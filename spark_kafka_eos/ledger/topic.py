@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import add_partitions
 from spark_kafka_eos.kafka.wire import single
 from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, newest, unreadable
@@ -113,11 +113,9 @@ class LedgerTopic:
         end = acknowledged.base_offset if acknowledged.base_offset >= 0 else None
         return self._scan(position, end).record is None
 
-    def append(
-        self, coordinator: TransactionCoordinator, identity: ProducerIdentity, value: bytes, *, timestamp_ms: int
-    ) -> Ack:
+    def append_entry(self, identity: ProducerIdentity, value: bytes, *, timestamp_ms: int) -> Ack:
         """Append the record in the open transaction. Raises what `Appender` raises."""
-        coordinator.add_partitions(identity, [self.at])
+        add_partitions(self._cluster, identity, [self.at])
         batch = single.encode_record(self._name.encode(), value, timestamp_ms)
         stamp(batch, producer_id=identity.producer_id, epoch=identity.epoch, base_sequence=0, transactional=True)
         version = identity.transaction_version

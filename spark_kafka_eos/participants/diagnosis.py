@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.diagnosis import Diagnosis, Planned
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
@@ -71,9 +70,7 @@ def _looked(cluster: Cluster, options: SinkOptions, table: TableVersion, planned
     owner = describe.settled(
         cluster, lambda: describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
     )
-    keeper = LedgerKeeper(
-        options, cluster, TransactionCoordinator(cluster, options.transactional_id, options.timeout_ms)
-    )
+    keeper = LedgerKeeper(options, cluster)
     entry = keeper.glance().entry
     transaction = prepared(token if isinstance(token, Token) else None, owner)
     batch, known_range = planned()

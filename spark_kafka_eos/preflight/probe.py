@@ -16,9 +16,9 @@ from typing import TypeVar
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol import transactions
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import ledger_topics, written_topics
 from spark_kafka_eos.preflight.findings import Finding, Severity
@@ -65,21 +65,27 @@ class _Attempt:
 
     def __init__(self, cluster: Cluster, options: SinkOptions, version: int, accepted: list[str]) -> None:
         self._cluster, self._options, self._version, self._accepted = cluster, options, version, accepted
-        self._coordinator = TransactionCoordinator(
-            cluster, probe_id(options.transactional_id), _TIMEOUT_MS, transaction_version=version
-        )
 
     def run(self, sources: Sequence[str]) -> None:
-        identity = self._step("InitProducerId", self._coordinator.init_producer_id)
+        identity = self._step("InitProducerId", self._initialise)
         try:
             self._fill(identity, sources)
         except _Failed:
             with contextlib.suppress(KafkaEosError):  # otherwise the coordinator aborts it after the timeout
-                self._coordinator.end(identity, commit=False)
+                transactions.end_transaction(self._cluster, identity, commit=False)
             raise
-        following = self._step("EndTxn", lambda: self._coordinator.end(identity, commit=False))
+        following = self._step("EndTxn", lambda: transactions.end_transaction(self._cluster, identity, commit=False))
         # Refused until every partition has its marker.
-        self._step("InitProducerId after the abort", lambda: self._coordinator.init_producer_id(following))
+        self._step("InitProducerId after the abort", lambda: self._initialise(following))
+
+    def _initialise(self, previous: ProducerIdentity | None = None) -> ProducerIdentity:
+        return transactions.init_producer_id(
+            self._cluster,
+            probe_id(self._options.transactional_id),
+            _TIMEOUT_MS,
+            previous,
+            transaction_version=self._version,
+        )
 
     def _fill(self, identity: ProducerIdentity, sources: Sequence[str]) -> None:
         ledger = [name for name in ledger_topics(self._options) if self._cluster.exists(name, patience_ms=0)]
@@ -87,8 +93,8 @@ class _Attempt:
         group = GroupCoordinator(self._cluster, probe_id(self._options.transactional_id))
         if self._version < 2:
             partitions = [TopicPartition(name, 0) for name in written]
-            self._step("AddPartitionsToTxn", lambda: self._coordinator.add_partitions(identity, partitions))
-            self._step("AddOffsetsToTxn", lambda: self._coordinator.add_offsets(identity, group.group_id))
+            self._step("AddPartitionsToTxn", lambda: transactions.add_partitions(self._cluster, identity, partitions))
+            self._step("AddOffsetsToTxn", lambda: transactions.add_offsets(self._cluster, identity, group.group_id))
         # To commit an offset of a topic needs Read on it, as the query has on its sources and on the ledger.
         if (topic := next(iter([*sources, *ledger, *written]), None)) is not None:
             offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset=0)}

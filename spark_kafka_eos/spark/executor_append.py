@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.appending.append import WRITTEN_AGAIN, add_partitions
+from spark_kafka_eos.appending.append import WRITTEN_AGAIN
 from spark_kafka_eos.appending.append_mode import append_tasks
 from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import AppendReport
@@ -20,6 +20,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster, shared_cluster
 from spark_kafka_eos.kafka.protocol.recorder import phase
+from spark_kafka_eos.kafka.protocol.transactions import add_partitions
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.spark.encode_stage import REPORT, RowBatches, RowsOf, ShufflingTask, report_row, task_context
 from spark_kafka_eos.spark.jvm import cannot_run_again, parallelism, stage_attempts
@@ -53,7 +54,7 @@ def append_stage(
     blocks = rows.mapInArrow(ShufflingTask(options.client, settings, slots, rows_of), SHUFFLED)
     task = _AppendTask(options, identity, batch_id, tuple(known_partitions), anew)
     appended = shuffle(blocks, slots).mapInArrow(task, REPORT)
-    add_partitions(cluster, identity, known_partitions, transaction_timeout_ms=options.transaction_timeout_ms)
+    add_partitions(cluster, identity, known_partitions)
     try:
         with phase("job"):
             reports: list[AppendReport] = [pickle.loads(row.report) for row in appended.collect()]
@@ -87,7 +88,6 @@ class _AppendTask(QuickAck):
             stage_id=context.stageId(),
             slot=context.partitionId(),
             attempt=context.attemptNumber(),
-            transaction_timeout_ms=self.options.transaction_timeout_ms,
             batch_id=self.batch_id,
             ledger_topic=self.options.ledger_topic,
             added=self.added,

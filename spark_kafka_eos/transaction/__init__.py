@@ -2,9 +2,11 @@
 
 attempt             its states, events and legal transitions
 hold                those of this process's hold on the transactional.id, and what the coordinator's answers say of it
-owner               look whose the id is, take it, keep it, lose it
+steps               those of the protocol: what is sent, and what the two tables have of it
+owner takeover loss keep the id, take it, lose it: which step comes next
+doubt               was a commit applied that was not answered
 shared              begin, let others append, commit or abort
-two_phase           the same with a table that takes part: prepare, let the table commit, commit
+two_phase table     the same with a table that takes part: prepare, let the table commit, commit
 commit              a micro-batch, from the ledger's verdict to the commit
 idempotent          the same for deliveryGuarantee=at-least-once, without a transaction
 fence               keep stragglers out

@@ -22,7 +22,8 @@ Not obvious:
   numbers, not content.
 - An abort is not a state: whatever EndTxn(abort) did, a new epoch must follow, and that aborts what is left.
 - After EndTxn(commit) was sent, the outcome is unknown unless the response is "no error" or "fenced": an earlier
-  attempt may have been applied.
+  attempt may have been applied. It is never followed by EndTxn(abort): a late one can end a later transaction
+  (KAFKA-17754).
 - From the table's commit on, nothing but EndTxn(commit) may be sent: neither an abort nor InitProducerId, which aborts,
   until it is known that the table did not commit, or that the transaction is over.
 - The ledger counts as read only after InitProducerId: an older producer could commit in between. What was read before
@@ -67,6 +68,7 @@ class Event(Enum):
     APPEND = "appending starts"
     ALL_APPENDED = "the barrier has confirmed every append"
     OFFSETS_SENT = "TxnOffsetCommit was answered for every group"
+    ABORT = "the transaction is about to be aborted"
     COMMIT = "EndTxn(commit) is about to be sent"
     COMMIT_ANSWERED = "EndTxn(commit) was answered without error, or described as applied"
     COMMIT_IN_DOUBT = "EndTxn(commit) was not answered, or failed"
@@ -105,6 +107,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
         (state, Event.TIMED_OUT): State.OVER
         for state in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.DECIDED, State.ABORTING, State.OVER)
     },
+    **{(state, Event.ABORT): state for state in (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.ABORTING)},
     (State.ABORTING, Event.INITIALISED): State.INITIALISED,
     (State.OVER, Event.INITIALISED): State.INITIALISED,
     **{(state, Event.FENCED): State.FENCED for state in State},
@@ -114,6 +117,7 @@ OPEN = (State.APPENDING, State.APPENDED, State.OFFSETS_SENT, State.ABORTING, Sta
 MAY_BE_OPEN = (*OPEN, State.COMMITTING, State.UNKNOWN, State.DECIDED)
 
 _COMMIT_WAS_SENT = "a commit was sent and may still be applied; InitProducerId must settle it first, then the ledger"
+_MUST_NOT_BE_ABORTED = "a late abort can end a later transaction; InitProducerId must settle it first, then the ledger"
 _TABLE_MAY_HAVE_IT = "the table may have the batch, and a new epoch aborts the transaction of its rows"
 _EPOCH_IS_USED = "this epoch was already used for a transaction; a new one is needed"
 
@@ -125,6 +129,8 @@ _WHY: dict[tuple[State, Event], str] = {
     (State.APPENDING, Event.OFFSETS_SENT): "the offsets must be sent after all records",
     (State.APPENDED, Event.APPEND): "the barrier has already counted this transaction's appends",
     (State.APPENDED, Event.COMMIT): "without a ledger entry, a restart would write this batch again",
+    (State.COMMITTING, Event.ABORT): _MUST_NOT_BE_ABORTED,
+    (State.UNKNOWN, Event.ABORT): _MUST_NOT_BE_ABORTED,
     (State.UNKNOWN, Event.APPEND): _COMMIT_WAS_SENT,
     (
         State.UNKNOWN,
@@ -133,6 +139,8 @@ _WHY: dict[tuple[State, Event], str] = {
     (State.COMMITTED, Event.APPEND): _EPOCH_IS_USED,
     (State.DECIDING, Event.INITIALISED): _TABLE_MAY_HAVE_IT,
     (State.DECIDED, Event.INITIALISED): _TABLE_MAY_HAVE_IT,
+    (State.DECIDING, Event.ABORT): _TABLE_MAY_HAVE_IT,
+    (State.DECIDED, Event.ABORT): _TABLE_MAY_HAVE_IT,
     (State.DECIDING, Event.COMMIT): "the table may not have the batch",
 }
 

@@ -45,7 +45,7 @@ class BatchMark:
     def may_concern(self, other: BatchMark) -> bool:
         """Whether both may be written under one transactional.id to one cluster."""
         pairs = ((self.transactional_id, other.transactional_id), (self.cluster, other.cluster))
-        return all(one is None or another is None or one == another for one, another in pairs)
+        return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
 
 
 class BegunBatches:
@@ -60,8 +60,8 @@ class BegunBatches:
         begun = BatchMark(batch_id=batch_id, transactional_id=transactional_id, repeatable=repeatable)
         with self._lock:
             if not repeatable:  # what failed is repeated now
-                same = (each for each in self._begun if each.batch_id == batch_id and each.may_concern(begun))
-                begun.earlier = tuple(each for each in same if each.outcome != "running")
+                same = (mark for mark in self._begun if mark.batch_id == batch_id and mark.may_concern(begun))
+                begun.earlier = tuple(mark for mark in same if mark.outcome != "running")
             self._begun.append(begun)
         return begun
 
@@ -70,25 +70,25 @@ class BegunBatches:
         with self._lock:
             begun.outcome = outcome
             if outcome == "committed":
-                for each in begun.earlier:
-                    each.outcome = "committed"
-                self._begun = [each for each in self._begun if self._counts(each)]
+                for mark in begun.earlier:
+                    mark.outcome = "committed"
+                self._begun = [mark for mark in self._begun if self._counts(mark)]
             begun.earlier = ()
 
     def failed(self, begun: BatchMark) -> tuple[int, ...]:
         """The batches before this one that are known not to be committed: they failed, or are running."""
         with self._lock:
-            open_ones = [each for each in self._before(begun) if each.outcome != "committed"]
-            begun.earlier += tuple(each for each in open_ones if each not in begun.earlier)
-            return tuple(sorted({each.batch_id for each in open_ones if each.outcome != "unknown"}))
+            open_ones = [mark for mark in self._before(begun) if mark.outcome != "committed"]
+            begun.earlier += tuple(mark for mark in open_ones if mark not in begun.earlier)
+            return tuple(sorted({mark.batch_id for mark in open_ones if mark.outcome != "unknown"}))
 
     def last(self, begun: BatchMark) -> int | None:
         """The last batch before this one that was begun, whatever became of it; None if none was."""
         with self._lock:
-            return max((each.batch_id for each in self._before(begun)), default=None)
+            return max((mark.batch_id for mark in self._before(begun)), default=None)
 
     def _before(self, begun: BatchMark) -> list[BatchMark]:
-        return [each for each in self._begun if each.batch_id < begun.batch_id and each.may_concern(begun)]
+        return [mark for mark in self._begun if mark.batch_id < begun.batch_id and mark.may_concern(begun)]
 
     def _counts(self, begun: BatchMark) -> bool:
         """Whether it is still needed: of those that are settled, the last two of their kind, for `last`."""
@@ -96,9 +96,9 @@ class BegunBatches:
             return True
         kind = (begun.transactional_id, begun.cluster)
         later = {
-            each.batch_id
-            for each in self._begun
-            if (each.transactional_id, each.cluster) == kind and each.batch_id > begun.batch_id
+            mark.batch_id
+            for mark in self._begun
+            if (mark.transactional_id, mark.cluster) == kind and mark.batch_id > begun.batch_id
         }
         return len(later) < 2  # one may be of the batch that runs
 

@@ -150,7 +150,7 @@ def calls_of(options: SinkOptions, cluster_id: str) -> WriterCalls:
         return WriterCalls(repeatable=True)  # nothing is shared except the writer
     # At once, unlike a cache: of two first calls at the same time, each would be alone in its own.
     where = cluster_of(options, cluster_id), options.transactional_id
-    return _known.setdefault(where, WriterCalls(repeatable=False))
+    return _calls.setdefault(where, WriterCalls(repeatable=False))
 
 
 def cluster_of(options: SinkOptions, cluster_id: str) -> str:
@@ -158,4 +158,4 @@ def cluster_of(options: SinkOptions, cluster_id: str) -> str:
     return cluster_id or ",".join(sorted(f"{host}:{port}" for host, port in options.client.bootstrap_servers))
 
 
-_known: dict[tuple[str, str], WriterCalls] = {}  # by cluster and transactional.id
+_calls: dict[tuple[str, str], WriterCalls] = {}  # by cluster and transactional.id

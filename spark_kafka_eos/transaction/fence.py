@@ -13,10 +13,9 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.sequences import LAST_EPOCH
-from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol import describe, transactions
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import written_topics
@@ -27,30 +26,13 @@ _VERIFICATION = "transaction.partition.verification.enable"
 class Fence:
     """The fence of one transactional.id. `ledger` is None if batches have no ledger entry."""
 
-    def __init__(
-        self,
-        options: SinkOptions,
-        cluster: Cluster,
-        coordinator: TransactionCoordinator,
-        ledger: LedgerTopic | None,
-    ) -> None:
-        self._options, self._cluster, self._coordinator, self._ledger = options, cluster, coordinator, ledger
+    def __init__(self, options: SinkOptions, cluster: Cluster, ledger: LedgerTopic | None) -> None:
+        self._options, self._cluster, self._ledger = options, cluster, ledger
         self._verifies: bool | None = None  # once it is known
 
-    def needed(self) -> bool:
+    def needed(self, transaction_version: int) -> bool:
         """Whether a straggler with an old epoch could still append."""
-        return self._coordinator.transaction_version < 2 and not self._verified()
-
-    def last_owner(self, facts: TransactionFacts) -> ProducerIdentity | None:
-        """The producer whose stragglers must be fenced; None if there is none.
-
-        There is none if the id was never used, or so long ago that no request can be in flight. Or an abort has just
-        fenced the last epoch that a producer id has for transactions; nothing may be added under the one after it.
-        """
-        if facts.producer_id < 0 or facts.epoch >= LAST_EPOCH:
-            return None
-        name = self._options.transactional_id
-        return ProducerIdentity(transactional_id=name, producer_id=facts.producer_id, epoch=facts.epoch)
+        return transaction_version < 2 and not self._verified()
 
     def apply(self, last: ProducerIdentity, *, was_committed: bool) -> None:
         """Add every partition and group that stragglers may reach to the transaction of `last`.
@@ -59,10 +41,10 @@ class Fence:
         longer the last owner, ConfigurationError if the output topics are not known.
         """
         partitions = self._partitions(was_committed=was_committed)
-        self._coordinator.add_partitions(last, partitions)
+        transactions.add_partitions(self._cluster, last, partitions)
         if self._ledger is not None:
             for group in dict.fromkeys((self._options.ledger_group, self._options.group_id)):
-                self._coordinator.add_offsets(last, group)
+                transactions.add_offsets(self._cluster, last, group)
 
     def _partitions(self, *, was_committed: bool) -> list[TopicPartition]:
         any_topic = self._options.topic is None and not self._options.output_topics
@@ -88,3 +70,14 @@ class Fence:
             settings = describe.coordinator_settings(self._cluster, self._options.transactional_id, (_VERIFICATION,))
             self._verifies = not isinstance(settings, Unavailable) and settings[_VERIFICATION] == "true"
         return self._verifies
+
+
+def last_owner(transactional_id: str, facts: TransactionFacts) -> ProducerIdentity | None:
+    """The producer whose stragglers must be fenced; None if there is none.
+
+    There is none if the id was never used, or so long ago that no request can be in flight. Or an abort has just fenced
+    the last epoch that a producer id has for transactions; nothing may be added under the one after it.
+    """
+    if facts.producer_id < 0 or facts.epoch >= LAST_EPOCH:
+        return None
+    return ProducerIdentity(transactional_id=transactional_id, producer_id=facts.producer_id, epoch=facts.epoch)

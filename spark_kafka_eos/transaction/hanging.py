@@ -21,6 +21,7 @@ Sources: KIP-98 (markers), KIP-664 (DescribeProducers), Kafka's TransactionMarke
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, LedgerRefused
 from spark_kafka_eos.kafka.logs import logger
@@ -32,9 +33,8 @@ from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, open_in
 from spark_kafka_eos.kafka.protocol.markers import write_marker
 from spark_kafka_eos.kafka.protocol.producers import producers
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
-from spark_kafka_eos.options import SinkOptions
 
 _log = logger(__name__)
 
@@ -47,11 +47,11 @@ class HangingTransactions:
     another producer has the id.
     """
 
-    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
-        self._options, self._cluster = options, cluster
-        self._not_shown: set[str] = set()  # topics of which brokers do not say it
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._undescribed: set[str] = set()  # topics of which brokers do not say it
         self._lacking = False  # brokers without the request
-        self._left_alone: set[tuple[TopicPartition, int]] = set()  # where no batch can change the outcome
+        self._ignored: set[tuple[TopicPartition, int]] = set()  # where no batch can change the outcome
         self.topics: set[str] = set()  # in which the id had a transaction open, as its coordinator said
         self.producer_ids: set[int] = set()  # which the id had, as its coordinator said
 
@@ -65,8 +65,8 @@ class HangingTransactions:
         the topics. Without that right, wait for every currently open transaction to end. Raises LedgerRefused if that
         lasts longer than delivery.timeout.ms.
         """
-        asked = [tp for tp in partitions if tp.topic not in self._not_shown]
-        self._await_ends([tp for tp in partitions if tp.topic in self._not_shown])
+        asked = [tp for tp in partitions if tp.topic not in self._undescribed]
+        self._await_ends([tp for tp in partitions if tp.topic in self._undescribed])
         if self._lacking or not asked:
             return []
         try:
@@ -75,13 +75,17 @@ class HangingTransactions:
             topics = sorted({tp.topic for tp in asked})
             if len(topics) == 1:
                 _log.info("cannot see who has a transaction open: %s", error)
-                self._not_shown.add(topics[0])
+                self._undescribed.add(topics[0])
         except BrokerError as error:
             if error.code != ErrorCode.UNSUPPORTED_VERSION:
                 raise
             self._lacking = True
             return []
-        return [left for topic in topics for left in self.find(ids, [tp for tp in asked if tp.topic == topic])]
+        return [
+            open_producer
+            for topic in topics
+            for open_producer in self.find(ids, [tp for tp in asked if tp.topic == topic])
+        ]
 
     def _await_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the last stable offset has reached what is now the end."""
@@ -103,67 +107,75 @@ class HangingTransactions:
             ends = {tp: end for tp, end in ends.items() if stable[tp] < end}
 
     def _open_in(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
-        found = producers(self._cluster, partitions)
-        every = (each for remembered in found.values() for each in open_in(remembered))
-        return [each for each in every if each.producer_id in ids and _place(each) not in self._left_alone]
+        remembered = producers(self._cluster, partitions)
+        transactions = (producer for states in remembered.values() for producer in open_in(states))
+        return [
+            producer
+            for producer in transactions
+            if producer.producer_id in ids and _place(producer) not in self._ignored
+        ]
 
-    def commit(self, left: ProducerState) -> None:
+    def commit(self, producer: ProducerState) -> None:
         """Write the marker of a transaction that was committed."""
-        _log.warning("a committed transaction hangs in %s: %s. %s", left.partition, CAUSE, _ENDED)
+        _log.warning("a committed transaction hangs in %s: %s. %s", producer.partition, CAUSE, _ENDED)
         try:
-            write_marker(self._cluster, left, commit=True)
+            write_marker(self._cluster, producer, commit=True)
         except AuthorizationFailed as error:
             raise LedgerRefused(
-                f"{_shown(left)} of a committed batch, without the marker: {CAUSE}. Until the marker is "
+                f"{_described(producer)} of a committed batch, without the marker: {CAUSE}. Until the marker is "
                 "written, consumers cannot read these records, and a later transaction could abort them. This "
                 f"principal is not authorized to write it: {error.what}",
                 action=f"{error.action} Then start the query again: it writes the marker. The right is needed once.",
             ) from error
 
-    def abort_former(self, left: ProducerState) -> None:
+    def abort_former(self, producer: ProducerState) -> None:
         """Write the marker of an aborted transaction of a former producer id, if this principal may."""
         try:
-            write_marker(self._cluster, left, commit=False)
+            write_marker(self._cluster, producer, commit=False)
         except AuthorizationFailed as error:
-            self.leave(left, f"{error}")
+            self.leave(producer, f"{error}")
 
-    def leave(self, left: ProducerState, why: str) -> None:
+    def leave(self, producer: ProducerState, why: str) -> None:
         """Leave a transaction of a former producer id as it is: readers wait, but no batch can change its outcome."""
-        _log.warning("a transaction hangs in %s, and its readers wait: %s. %s", left.partition, CAUSE, why)
-        self._left_alone.add(_place(left))
+        _log.warning("a transaction hangs in %s, and its readers wait: %s. %s", producer.partition, CAUSE, why)
+        self._ignored.add(_place(producer))
 
-    def abort(self, identity: ProducerIdentity, left: Iterable[ProducerState] = (), groups: Iterable[str] = ()) -> None:
+    def abort(
+        self, identity: ProducerIdentity, hanging: Iterable[ProducerState] = (), groups: Iterable[str] = ()
+    ) -> None:
         """Abort what hangs in partitions, and the offsets that stay pending in `groups`. InitProducerId must follow.
 
         With the requests of TV1, which every broker accepts, because in TV2 only an append adds a partition.
         """
-        partitions, groups = [each.partition for each in left], list(groups)
+        partitions, groups = [producer.partition for producer in hanging], list(groups)
         where = ", ".join([*map(str, partitions), *(f"group {group}" for group in groups)])
         _log.warning("an aborted transaction hangs in %s: %s. %s", where, CAUSE, _ENDED)
-        name, timeout_ms = self._options.transactional_id, self._options.timeout_ms
-        coordinator = TransactionCoordinator(self._cluster, name, timeout_ms, transaction_version=1)
-        coordinator.add_partitions(identity, partitions)
+        if identity.transaction_version >= 2:
+            identity = replace(identity, transaction_version=1)
+        add_partitions(self._cluster, identity, partitions)
         for group in groups:
-            coordinator.add_offsets(identity, group)
-        coordinator.end(identity, commit=False)
+            add_offsets(self._cluster, identity, group)
+        end_transaction(self._cluster, identity, commit=False)
 
 
-def undecided(left: ProducerState, why: str) -> LedgerRefused:
+def undecided(producer: ProducerState, why: str) -> LedgerRefused:
     """What to raise if the outcome is unknown."""
-    at = left.partition
+    at = producer.partition
     return LedgerRefused(
-        f"{_shown(left)} of this transactional.id, without the marker: {CAUSE}. {why}, so their outcome is unknown; "
-        "the next batch would commit or abort them by accident",
+        f"{_described(producer)} of this transactional.id, without the marker: {CAUSE}. {why}, so their outcome is "
+        "unknown; the next batch would commit or abort them by accident",
         action=f"Look at these records with a read_uncommitted consumer. If they must not be seen, run: kafka-eos "
-        f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {left.start_offset}. If "
+        f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {producer.start_offset}. If "
         "their batch was committed, add --commit. Then start the query again.",
     )
 
 
-def _place(left: ProducerState) -> tuple[TopicPartition, int]:
-    return left.partition, left.producer_id
+def _place(producer: ProducerState) -> tuple[TopicPartition, int]:
+    return producer.partition, producer.producer_id
 
 
-def _shown(left: ProducerState) -> str:
-    producer = f"producer {left.producer_id}, epoch {left.epoch}"
-    return f"{left.partition} has records from offset {left.start_offset} on, of {producer},"
+def _described(producer: ProducerState) -> str:
+    return (
+        f"{producer.partition} has records from offset {producer.start_offset} on, of producer {producer.producer_id}, "
+        f"epoch {producer.epoch},"
+    )

@@ -155,39 +155,39 @@ def owner_in(facts: TransactionFacts | None) -> ProducerEpoch:
     return NOBODY if facts is None else facts.producer
 
 
-def taken_from(held: ProducerIdentity, now: TransactionFacts) -> bool:
-    """Whether the id is no longer that of `held`."""
-    return now.producer != held.producer
+def is_taken_from(identity: ProducerIdentity, now: TransactionFacts) -> bool:
+    """Whether the id is no longer that of `identity`."""
+    return now.producer != identity.producer
 
 
-def after_abort(held: ProducerIdentity) -> ProducerIdentity:
-    """`held` with the epoch that the coordinator leaves when it aborts the transaction of `held` by itself."""
-    return replace(held, epoch=held.epoch + 1)
+def after_abort(identity: ProducerIdentity) -> ProducerIdentity:
+    """`identity` with the epoch that the coordinator leaves when it aborts the transaction of `identity` by itself."""
+    return replace(identity, epoch=identity.epoch + 1)
 
 
-def is_given_up(held: ProducerIdentity, now: TransactionFacts, *, was_open: bool) -> bool:
-    """Whether the coordinator aborted the transaction of `held` by itself, and nobody has a new epoch since.
+def is_given_up(identity: ProducerIdentity, now: TransactionFacts, *, was_open: bool) -> bool:
+    """Whether the coordinator aborted the transaction of `identity` by itself, and nobody has a new epoch since.
 
     In TV1, another owner that takes the id, and aborts a transaction of its own, leaves the same, if no transaction was
-    open when it took the id. So there it counts only if the coordinator said that the one of `held` `was_open`. In TV2,
-    the other one's abort would have raised the epoch once more.
+    open when it took the id. So there it counts only if the coordinator said that the one of `identity` `was_open`. In
+    TV2, the other one's abort would have raised the epoch once more.
     """
-    if not was_open and held.transaction_version < 2:
+    if not was_open and identity.transaction_version < 2:
         return False
-    return may_be_given_up(held, now)
+    return may_be_given_up(identity, now)
 
 
-def may_be_given_up(held: ProducerIdentity, now: TransactionFacts) -> bool:
+def may_be_given_up(identity: ProducerIdentity, now: TransactionFacts) -> bool:
     """The same, or another owner has the next epoch and has aborted a transaction of its own (TV1)."""
-    return now.state in ("PrepareAbort", "CompleteAbort") and not taken_from(after_abort(held), now)
+    return now.state in ("PrepareAbort", "CompleteAbort") and not is_taken_from(after_abort(identity), now)
 
 
-def is_shown_committed(held: ProducerIdentity, now: TransactionFacts) -> bool:
-    """Whether the coordinator shows that the transaction of `held` was committed, with all markers written, and is the
-    last thing that happened to the id. An abort may leave the same epoch, so only the state tells them apart.
+def is_shown_committed(identity: ProducerIdentity, now: TransactionFacts) -> bool:
+    """Whether the coordinator shows that the transaction of `identity` was committed, with all markers written, and is
+    the last thing that happened to the id. An abort may leave the same epoch, so only the state tells them apart.
     """
     return now.state == "CompleteCommit" and is_left_by_commit(
-        held.producer, now, transaction_version=held.transaction_version
+        identity.producer, now, transaction_version=identity.transaction_version
     )
 
 

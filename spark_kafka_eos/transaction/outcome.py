@@ -10,7 +10,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 
 
 def outcome(
-    left: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: ProducerEpoch
+    producer: ProducerState, entry: LedgerEntry | UnreadableEntry | None, committed_under: ProducerEpoch
 ) -> Literal["committed", "aborted", "unknown"]:
     """How the transaction ended that a leader still has open, if `entry` is the last one that was committed, in the
     transaction of this producer.
@@ -22,8 +22,9 @@ def outcome(
         return "aborted"
     if isinstance(entry, UnreadableEntry) or committed_under.producer_id < 0:
         return "unknown"
-    if left.producer_id != committed_under.producer_id:  # it follows the last commit's, if it is that of the next batch
+    # Another producer id follows that of the last commit, if it is that of the next batch.
+    if producer.producer_id != committed_under.producer_id:
         return "aborted"
-    if left.epoch == committed_under.epoch:
+    if producer.epoch == committed_under.epoch:
         return "committed"
-    return "aborted" if left.epoch > committed_under.epoch else "unknown"
+    return "aborted" if producer.epoch > committed_under.epoch else "unknown"

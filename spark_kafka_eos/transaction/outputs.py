@@ -12,9 +12,10 @@ import uuid
 from collections.abc import Mapping
 
 from spark_kafka_eos.appending.report import AppendedTopic
-from spark_kafka_eos.errors import TransactionAborted
+from spark_kafka_eos.errors import KafkaEosError, OutputLost, TransactionAborted
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.topics import deleted
+from spark_kafka_eos.micro_batch import MicroBatch
 
 
 def require(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> None:
@@ -25,6 +26,31 @@ def require(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> None:
             "may be",
             action="The batch is written again.",
         )
+
+
+def lost(batch: MicroBatch, topic: str, what: str, *, is_noted: bool, failure: KafkaEosError | None) -> OutputLost:
+    """The committed batch lost `what` with this topic, "" if only the ledger's entry, which could not be written again.
+    `is_noted`: the ledger has to say so, and does, unless that ended in `failure`.
+    """
+    which = f"batch {batch.batch_id} of query {batch.query_id}" if batch.query_id else "the batch write"
+    action = "Write what is missing with a batch job, and delete no topic that a running query writes."
+    if failure is not None:
+        action = (
+            f"That could not be noted in the ledger ({failure.what}), so do not start the query or job again "
+            f"before you have looked at what its output has of this batch. {action}"
+        )
+    elif is_noted:
+        action = (
+            "The ledger has the batch as incomplete: the next start is refused, and goes on with the word that its "
+            f"message names. {action}"
+        )
+    else:
+        action = f"If other topics have the batch, do not write the batch again: they would have it twice. {action}"
+    return OutputLost(
+        f"{which} was committed, and while it was, topic {topic!r} was deleted: lost are "
+        + (what or "the ledger's entry"),
+        action=action,
+    )
 
 
 def lost_records(topics: Mapping[str, AppendedTopic]) -> str:

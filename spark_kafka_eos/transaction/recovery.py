@@ -15,45 +15,50 @@ from spark_kafka_eos.options.sink import groups, written_topics
 from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
 from spark_kafka_eos.transaction.outcome import outcome
 from spark_kafka_eos.transaction.owner import Owner
+from spark_kafka_eos.transaction.steps import TransactionSteps
 
 
 class Recovery:
-    """What hangs of the id of `owner`. Without a ledger (`has_ledger`), nobody knows how it ended."""
+    """What hangs of the id of `owner`. Without a ledger, nobody knows how it ended."""
 
     def __init__(
-        self, options: SinkOptions, cluster: Cluster, owner: Owner, hanging: HangingTransactions, *, has_ledger: bool
+        self,
+        options: SinkOptions,
+        cluster: Cluster,
+        steps: TransactionSteps,
+        owner: Owner,
+        hanging: HangingTransactions,
     ) -> None:
-        self._options, self._cluster, self._owner, self._hanging = options, cluster, owner, hanging
-        self._has_ledger = has_ledger
+        self._options, self._cluster, self._steps, self._owner, self._hanging = options, cluster, steps, owner, hanging
 
     def end(self) -> bool:
         """End what hangs in any partition that an earlier transaction may have written; whether there was anything."""
         for number in range(describe.MOST_LOOKS):
-            if not (left := self._find()):
+            if not (hanging := self._find()):
                 return number > 0
-            self._owner.require_held()
-            entry, under = self._owner.ledger.entry, self._owner.ledger.committed_under
-            outcomes = {each: outcome(each, entry, under) for each in left}
-            for each, how in outcomes.items():
-                if not self._has_ledger:
-                    raise undecided(each, "Without txnAppId there is no ledger")
-                if how == "unknown" and each.producer_id == self._owner.identity.producer_id:
-                    raise undecided(each, "Another batch has been committed since")
+            self._owner.ask_if_held()
+            entry, under = self._steps.ledger.entry, self._steps.ledger.committed_under
+            outcomes = {producer: outcome(producer, entry, under) for producer in hanging}
+            for producer, how in outcomes.items():
+                if not self._steps.has_ledger:
+                    raise undecided(producer, "Without txnAppId there is no ledger")
+                if how == "unknown" and producer.producer_id == self._steps.identity.producer_id:
+                    raise undecided(producer, "Another batch has been committed since")
                 if how == "unknown":
-                    self._hanging.leave(each, "The ledger does not say how it ended.")
-            for each in (each for each, how in outcomes.items() if how == "committed"):
-                self._hanging.commit(each)
-            if aborted := [each for each, how in outcomes.items() if how == "aborted"]:
+                    self._hanging.leave(producer, "The ledger does not say how it ended.")
+            for producer in (producer for producer, how in outcomes.items() if how == "committed"):
+                self._hanging.commit(producer)
+            if aborted := [producer for producer, how in outcomes.items() if how == "aborted"]:
                 self._abort(aborted)
-        raise undecided(left[0], "Its marker was written, and does not help")
+        raise undecided(hanging[0], "Its marker was written, and does not help")
 
     def end_pending_offsets(self, error: BrokerError) -> None:
         """Abort the offsets that are still pending after InitProducerId, for which `error` was the answer. Of what was
         committed, the ledger has a record, which then counts.
         """
-        if not self._has_ledger:
+        if not self._steps.has_ledger:
             raise error
-        topic = self._owner.ledger.topic
+        topic = self._steps.ledger.topic
         if topic.read(None).pending:
             raise LedgerRefused(
                 f"whether the last batch was committed is not known: its record in {topic.at} has no "
@@ -61,7 +66,7 @@ class Recovery:
                 action="Look at the output: are its records of that batch visible? `kafka-eos transactions hanging` "
                 "shows where markers are missing. Then see docs/runbook.md, LedgerRefused.",
             ) from error
-        self._owner.require_held()
+        self._owner.ask_if_held()
         self._abort_in_own([], groups(self._options))
         self._owner.initialise()
 
@@ -70,19 +75,19 @@ class Recovery:
         where = self._written()
         if not self._hanging.find(self._ids(), where):
             return []
-        if not isinstance(self._owner.settled_facts(), TransactionFacts):
+        if not isinstance(self._steps.settle(), TransactionFacts):
             # The coordinator does not say, but this waits for all markers, too.
-            self._owner.initialise(self._owner.identity.producer)
+            self._owner.initialise(self._steps.identity.producer)
         return self._hanging.find(self._ids(), where)
 
     def _ids(self) -> set[int]:
         """The producer ids of this id's next transaction, of its last commit, and of what else this process saw."""
-        last = self._owner.ledger.committed_under
-        return {self._owner.identity.producer_id, last.producer_id, *self._hanging.producer_ids}
+        last = self._steps.ledger.committed_under
+        return {self._steps.identity.producer_id, last.producer_id, *self._hanging.producer_ids}
 
     def _written(self) -> list[TopicPartition]:
         """Every partition that an earlier transaction of this id may have written, as far as that is known."""
-        entry = self._owner.ledger.entry
+        entry = self._steps.ledger.entry
         outputs = entry.outputs.keys() if isinstance(entry, LedgerEntry) else ()
         topics = {*written_topics(self._options), *outputs, *self._hanging.topics}
         try:
@@ -90,19 +95,19 @@ class Recovery:
         except UnknownTopic:
             topics = set(self._cluster.existing(topics, patience_ms=0))
         partitions = [TopicPartition(topic, n) for topic in topics for n in self._cluster.topic(topic).partitions]
-        return [*partitions, self._owner.ledger.topic.at] if self._has_ledger else partitions
+        return [*partitions, self._steps.ledger.topic.at] if self._steps.has_ledger else partitions
 
     def _abort(self, hanging: list[ProducerState]) -> None:
-        held = self._owner.identity
-        for former in (each for each in hanging if each.producer_id != held.producer_id):
+        identity = self._steps.identity
+        for former in (producer for producer in hanging if producer.producer_id != identity.producer_id):
             self._hanging.abort_former(former)
-        if own := [each for each in hanging if each.producer_id == held.producer_id]:
+        if own := [producer for producer in hanging if producer.producer_id == identity.producer_id]:
             self._abort_in_own(own)
-            self._owner.initialise(held.producer)
+            self._owner.initialise(identity.producer)
 
     def _abort_in_own(self, hanging: list[ProducerState], groups: Iterable[str] = ()) -> None:
         """Abort it in a transaction of this process; a new epoch must follow."""
         try:
-            self._hanging.abort(self._owner.identity, hanging, groups)
+            self._hanging.abort(self._steps.identity, hanging, groups)
         except ProducerFenced as error:
             raise self._owner.fenced(error) from error

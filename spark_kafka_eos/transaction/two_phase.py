@@ -13,11 +13,6 @@ Not obvious:
   that would have followed its commit to the table, and the fence would have conflicted.
 - held() comes first, the owner and the ledger after it. A live driver may commit in between: then the fence conflicts,
   or, before a refusal, the version has changed. Then the look begins again.
-- A process that holds an epoch asks the table nothing: it knows the version that it left, and the table's
-  compare-and-set notices everything else.
-- A failed commit of the table may still be applied. The token that is there, or a fence of our own, settles that; so
-  also after a conflict, which may be that of a commit which the table's own client has sent twice. Nobody commits after
-  a version that another driver's fence has made: it would undo that fence.
 - Everything that may still end in an abort comes before the table's commit: the barrier, the ledger's confirmation, and
   the question whether the transaction's timeout has passed.
 - If the coordinator aborts a prepared transaction after its timeout, and the table has the batch, the same rows are
@@ -31,7 +26,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import (
@@ -48,22 +43,22 @@ from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.protocol.recorder import phase
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import end_transaction
 from spark_kafka_eos.ledger import verdicts
-from spark_kafka_eos.ledger.decide import Decide, signer_of
+from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import LedgerEntry, Written
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
-from spark_kafka_eos.participants.decide import Again, Finish, Prepared, decide, prepared
-from spark_kafka_eos.participants.failure import naming_the_table, shown
-from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
-from spark_kafka_eos.participants.token import Token, decode, encode, token_of
+from spark_kafka_eos.participants.decide import Again, Finish, Prepared, prepared
+from spark_kafka_eos.participants.failure import shown
+from spark_kafka_eos.participants.participant import Conflict, Participant
+from spark_kafka_eos.participants.token import Token, token_of
 from spark_kafka_eos.transaction.attempt import Event
-from spark_kafka_eos.transaction.hold import HoldEvent
-from spark_kafka_eos.transaction.owner import OwnerLook
 from spark_kafka_eos.transaction.shared import SharedTransaction
+from spark_kafka_eos.transaction.table import TableParticipant
+from spark_kafka_eos.transaction.takeover import OwnerLook, refused
 
 _log = logger(__name__)
 
@@ -76,6 +71,8 @@ class TwoPhaseTransaction(SharedTransaction):
     Every method may also raise TableFailed.
     """
 
+    DIAGNOSED_WITH = " --table MODULE:NAME"
+
     def __init__(
         self,
         options: SinkOptions,
@@ -87,15 +84,13 @@ class TwoPhaseTransaction(SharedTransaction):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(options, cluster, decide, unsure=unsure, clock=clock)
-        self._participant = participant
-        self._signer = signer_of(options)
-        self._held = TableVersion()  # what the table holds, as of the last answer or commit
+        self._table = TableParticipant(options, participant)
         self._rows: Any = None
         self._again: Token | None = None  # the batch is in the table, and is appended again
 
     @property
     def participant(self) -> Participant:
-        return self._participant
+        return self._table.participant
 
     def will_write(self, rows: Any) -> None:
         """What the next batch gives to the table, None for nothing."""
@@ -105,7 +100,7 @@ class TwoPhaseTransaction(SharedTransaction):
         self._again = None
         verdict = self._with_table(super().begin(batch), batch, "over")  # in our own epoch nothing is open yet
         if isinstance(verdict, Refuse):
-            raise self.refused(verdict)
+            raise refused(verdict, self.diagnosis_command)
         assert isinstance(verdict, verdicts.Write | verdicts.Skip)
         if isinstance(verdict, Again):
             _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
@@ -128,45 +123,42 @@ class TwoPhaseTransaction(SharedTransaction):
         with self._saying_what_the_table_has():
             if self._again is not None:
                 self._require_same(self._again, written)
-            self.owner.attempt.apply(Event.ALL_APPENDED)
+            self.steps.attempt.apply(Event.ALL_APPENDED)
             failpoint("all appended", batch.batch_id)
-            version = self._held.version + (self._again is None)
+            version = self._table.last.version + (self._again is None)
             with self.sending_offsets(batch):
-                entry = self.owner.ledger.send(self.identity, batch, incomplete=False, written=written, table=version)
+                entry = self.steps.ledger.send(self.identity, batch, incomplete=False, written=written, table=version)
             if self._again is not None:
                 self.commit_prepared(batch, entry)
         if self._again is not None:
             self.require_outputs(batch, written)
             return
         with phase("table"):
-            self._commit_table(batch, encode(token_of(self.identity, entry, written), self._signer))
+            self._commit_table(batch, token_of(self.identity, entry, written))
         failpoint("table committed", batch.batch_id)
         with phase("end"):
             self._end_decided(batch, entry)
         failpoint("ended", batch.batch_id)
         self.require_outputs(batch, written)
 
-    def diagnosis_command(self) -> str:
-        return f"{super().diagnosis_command()} --table MODULE:NAME"
-
     # -- looking
 
     def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
         failed: KafkaEosError | None = None
         for _ in range(describe.MOST_LOOKS):
-            self._held = self._asked()
+            self._table.last = self._table.ask()
             look = super().look(batch, to_take=to_take)
-            verdict = self._with_table(look.verdict, batch, prepared(self._token(), look.facts))
+            verdict = self._with_table(look.verdict, batch, prepared(self._table.token, look.facts))
             if isinstance(verdict, Finish):
                 if failed is not None:
                     raise failed
                 failed = self._finish(verdict.token)
                 continue
-            if isinstance(verdict, Refuse) and self._asked() != self._held:
+            if isinstance(verdict, Refuse) and self._table.ask() != self._table.last:
                 continue
             if isinstance(verdict, verdicts.Write) or (to_take and not isinstance(verdict, Refuse)):
                 try:
-                    self._fence_table()
+                    self._table.fence()
                 except Conflict:
                     continue
                 failpoint("table fenced", batch.batch_id)
@@ -176,43 +168,15 @@ class TwoPhaseTransaction(SharedTransaction):
     def _with_table(
         self, verdict: verdicts.Verdict, batch: MicroBatch, transaction: Prepared
     ) -> verdicts.Verdict | Finish:
-        return decide(
-            self._held.version,
-            decode(self._held.token, self._signer),
-            transaction,
-            self.owner.ledger.entry,
-            batch,
-            verdict,
-            transactional_id=self.options.transactional_id,
-        )
-
-    def _token(self) -> Token | None:
-        token = decode(self._held.token, self._signer)
-        return token if isinstance(token, Token) else None
-
-    def _asked(self) -> TableVersion:
-        with naming_the_table("cannot be read"):
-            return self._participant.held()
-
-    def _fence_table(self) -> None:
-        """Have the table refuse every commit that was planned before. Raises Conflict if one came first."""
-        with naming_the_table("cannot be fenced"):
-            self._participant.commit(None, self._held.token, after=self._held.version)
-        self._held = TableVersion(version=self._held.version + 1, token=self._held.token)
+        return self._table.verdict(verdict, batch, transaction, self.steps.ledger.entry)
 
     def _finish(self, token: Token) -> KafkaEosError | None:
         """Commit the transaction of `token`, of a process that is gone; the error if that failed. The next look shows
         what became of it.
         """
         _log.warning("the table has %s, and its Kafka transaction is open: it is committed", token)
-        coordinator = TransactionCoordinator(
-            self.cluster,
-            self.options.transactional_id,
-            self.options.timeout_ms,
-            transaction_version=token.identity.transaction_version,
-        )
         try:
-            coordinator.end(token.identity, commit=True)
+            end_transaction(self.cluster, token.identity, commit=True)
         except KafkaEosError as error:
             what = f"the table has {token}, and its Kafka transaction could not be committed ({error.what})"
             return error.replaced(what=what, committed="table")
@@ -220,72 +184,56 @@ class TwoPhaseTransaction(SharedTransaction):
 
     # -- the table's commit
 
-    def _commit_table(self, batch: MicroBatch, token: str) -> None:
+    def _commit_table(self, batch: MicroBatch, token: Token) -> None:
         """Commit the rows and `token`. Returns once the table has them, and raises if it never will."""
-        if self.owner.timed_out():
-            raise self.owner.after_timeout(TransactionAborted("the table was not asked to commit"))
-        self.owner.attempt.apply(Event.TABLE_COMMIT)
-        version = self._held.version
+        if self.owner.ask_why():
+            raise self.owner.timed_out(TransactionAborted("the table was not asked to commit"))
+        self.steps.attempt.apply(Event.TABLE_COMMIT)
         try:
-            self._participant.commit(self._rows, token, after=version)
+            self._table.commit(self._rows, token)
         except Exception as error:  # noqa: BLE001 - whatever it is, the table may have the batch
             self._settle(batch, token, error)
-        # Whatever came after it: another driver's fence must make our next commit conflict.
-        self._held = TableVersion(version=version + 1, token=token)
-        self.owner.attempt.apply(Event.TABLE_COMMITTED)
+        self._table.committed(token)
+        self.steps.attempt.apply(Event.TABLE_COMMITTED)
 
-    def _settle(self, batch: MicroBatch, token: str, error: Exception) -> None:
+    def _settle(self, batch: MicroBatch, token: Token, error: Exception) -> None:
         """Return if the table has `token`, although its commit failed with `error`. Raises TransactionAborted if it
         never will, ProducerFenced if that is because of another driver.
         """
         why = f"the table's commit of batch {batch.batch_id} failed ({shown(error)})"
-        version = self._held.version
+        version = self._table.last.version
         try:
-            outcome = self._outcome(token)
+            outcome = self._table.outcome(token)
         except Exception as second:
             raise CommitOutcomeUnknown(
                 f"{why}, and its outcome could not be determined ({shown(second)})", action=_SETTLES
             ) from second
         if outcome == "committed":
             return
-        self.owner.attempt.apply(Event.TABLE_REFUSED)
+        self.steps.attempt.apply(Event.TABLE_REFUSED)
         if outcome == "fenced":
             raise TransactionAborted(why, action="The batch is written again.") from error
+        self.steps.attempt.apply(Event.ABORT)
         with contextlib.suppress(KafkaEosError):  # under our own epoch: whoever came first has a newer one
-            self.owner.coordinator.end(self.identity, commit=False)
+            end_transaction(self.cluster, self.identity, commit=False)
         raise self.owner.taken_over(f": it has committed to the table after version {version}").replaced(
             committed="unknown"  # it may have finished this batch before
         ) from error
-
-    def _outcome(self, token: str) -> Literal["committed", "fenced", "overtaken"]:
-        """What became of a commit of `token`: it is in the table; or it never will be, because of our own fence, or
-        of another driver's commit.
-        """
-        for _ in range(describe.MOST_LOOKS):
-            held = self._participant.held()
-            if held.token == token:
-                return "committed"
-            if held.version != self._held.version:
-                return "overtaken"
-            with contextlib.suppress(Conflict):
-                self._fence_table()
-                return "fenced"
-        raise Conflict(f"the table stays at version {self._held.version}, and no commit after it succeeds")
 
     # -- the end
 
     def _end_decided(self, batch: MicroBatch, entry: LedgerEntry) -> None:
         """Send EndTxn(commit) for a batch that the table has."""
         try:
-            following = self.owner.end()
+            following = self.steps.commit()
         except KafkaEosError as error:
             following = self._after_decided(batch, error)
-        self.owner.committed(entry, following)
+        self.steps.committed(entry, following)
 
     def _after_decided(self, batch: MicroBatch, error: KafkaEosError) -> ProducerIdentity:
         """What to go on with if the transaction was committed although its EndTxn failed with `error`; else raises."""
         try:
-            facts = self.owner.settled_facts()
+            facts = self.steps.settle()
         except KafkaEosError as second:
             raise self._undone(batch, f"{error.what}; {second.what}") from error
         if not isinstance(facts, TransactionFacts):
@@ -296,19 +244,18 @@ class TwoPhaseTransaction(SharedTransaction):
             raise fenced.replaced(committed="table") from error
         if following is not None:
             return following
-        if not self.owner.is_given_up(facts):
+        if not self.steps.is_given_up(facts):
             raise self._undone(batch, error.what) from error
         try:
-            self._fence_table()
+            self._table.fence()
         except Conflict:
             raise self.owner.taken_over(": it has committed to the table after this batch").replaced(
                 committed="table"
             ) from error
         except TableFailed as failed:
             raise failed.replaced(committed="table") from error
-        self.owner.hold.apply(HoldEvent.TIMED_OUT)
-        self.owner.attempt.apply(Event.TIMED_OUT)
-        raise self.owner.after_timeout(error).replaced(
+        self.steps.time_out()
+        raise self.owner.timed_out(error).replaced(
             action="The table has the batch; the same rows are appended to Kafka again. Increase the timeout if this "
             "happens repeatedly.",
             committed="table",
@@ -324,7 +271,8 @@ class TwoPhaseTransaction(SharedTransaction):
 
     def _require_same(self, token: Token, written: Written) -> None:
         if written.records != token.records:
-            raise self.refused(refusal.other_rows(token, written.records), committed="table")
+            command = self.diagnosis_command
+            raise refused(refusal.other_rows(token, written.records), command, committed="table")
 
     @contextlib.contextmanager
     def _saying_what_the_table_has(self) -> Iterator[None]:

@@ -54,9 +54,7 @@ def by_executors(cluster, topic, identity, value):
     """Two append tasks, each with its partition."""
     for slot in range(2):
         blocks = [Block(partition=TopicPartition(topic, slot), task=0, number=0, records=1, data=block(value))]
-        report = append_attempt(
-            cluster, identity, blocks, stage_id=1, slot=slot, attempt=0, transaction_timeout_ms=60_000, batch_id=0
-        )
+        report = append_attempt(cluster, identity, blocks, stage_id=1, slot=slot, attempt=0, batch_id=0)
         assert report.error is None
 
 

@@ -14,9 +14,9 @@ from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import ClientOptions, Secret, Security, from_properties, source_options
 from tests.certificates import issue
+from tests.coordinating import TransactionCoordinator
 
 pytestmark = pytest.mark.broker
 

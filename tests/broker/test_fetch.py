@@ -15,9 +15,9 @@ from spark_kafka_eos.kafka.fetching.fetch import Fetcher
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.offsets import at_times, earliest, latest
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.kafka.wire.batch_header import AbortedTransaction
 from spark_kafka_eos.kafka.wire.decode import decode
+from tests.coordinating import TransactionCoordinator
 from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker

@@ -246,7 +246,7 @@ def test_what_a_dead_driver_left_is_not_there_twice(made):
     assert query.run(query.driver(), 0) == "committed"
     query.dies_in(1)
     node = query.away(query.lost)
-    transactions.TransactionCoordinator(query.cluster, query.id, 60_000).init_producer_id()  # its successor dies, too
+    transactions.init_producer_id(query.cluster, query.id, 60_000)  # its successor dies, too
     query.back(node)
     assert query.open() == [query.lost]
     assert query.run(query.driver(), 1) == "committed"

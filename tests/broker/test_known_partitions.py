@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending.append import add_partitions
 from spark_kafka_eos.appending.append_task import append_attempt
 from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, EncodedBlock, EncodeReport
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.recorder import recording
+from spark_kafka_eos.kafka.protocol.transactions import add_partitions
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
@@ -54,14 +54,13 @@ def requests_of(either_kafka, topic, *, known, declared=PARTITIONS):
                 stage_id=1,
                 slot=slot,
                 attempt=0,
-                transaction_timeout_ms=60_000,
                 batch_id=0,
                 added=added,
             )
 
     def write(identity):
         with recording() as recorder:
-            add_partitions(cluster, identity, added, transaction_timeout_ms=60_000)
+            add_partitions(cluster, identity, added)
         with ThreadPoolExecutor(TASKS) as pool:
             reports = list(pool.map(lambda slot: task(identity, slot), range(TASKS)))
         assert [report.error for report in reports] == [None] * TASKS

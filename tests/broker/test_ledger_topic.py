@@ -19,7 +19,6 @@ from spark_kafka_eos.kafka.protocol.describe import topics
 from spark_kafka_eos.kafka.protocol.facts import TopicFacts, TransactionFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.offsets import latest
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
@@ -35,6 +34,7 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, reads
 from tests.broker.conftest import expire, options_of
+from tests.coordinating import TransactionCoordinator
 from tests.copying import Copy
 from tests.producing import produce
 
@@ -226,7 +226,7 @@ def test_another_querys_open_transaction_in_the_same_partition_is_not_waited_for
     hanging = TransactionCoordinator(cluster, f"hanging-{next(numbers)}-{either_kafka.version}", 600_000)
     identity = hanging.init_producer_id()
     other = LedgerTopic(cluster, LEDGER_TOPIC, hanging.transactional_id)
-    other.append(hanging, identity, b"{}", timestamp_ms=int(time.time() * 1000))
+    other.append_entry(identity, b"{}", timestamp_ms=int(time.time() * 1000))
     assert write(cluster, options, 1) == "committed"
     expire(either_kafka.bootstrap, options.ledger_group)
     assert write(cluster, options, 1) == "skipped"
@@ -242,7 +242,7 @@ def test_others_wait_until_it_is_known_what_becomes_of_the_last_record(either_ka
         coordinator = TransactionCoordinator(cluster, options.transactional_id, 600_000)
         identity = coordinator.init_producer_id()
         kept = LedgerTopic(cluster, LEDGER_TOPIC, options.transactional_id)
-        kept.append(coordinator, identity, b"{}", timestamp_ms=int(time.time() * 1000))
+        kept.append_entry(identity, b"{}", timestamp_ms=int(time.time() * 1000))
         with pytest.raises(BrokerUnreachable, match="still open, so its ledger entry is not final"):
             last_entry(cluster, LEDGER_TOPIC, options.transactional_id)
         coordinator.end(identity, commit=False)
@@ -263,7 +263,7 @@ def test_a_source_waits_until_kafka_has_aborted_what_a_dead_driver_left_between_
     assert isinstance(last, LedgerEntry)
     record = encode_record(replace(last, batch_id=1, serial=last.serial + 1))
     kept = LedgerTopic(cluster, LEDGER_TOPIC, copy.options.transactional_id)
-    kept.append(coordinator, identity, record, timestamp_ms=int(time.time() * 1000))
+    kept.append_entry(identity, record, timestamp_ms=int(time.time() * 1000))
     given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "subscribe": source, "startingOffsets": "committed"}
     options = source_options(given | {"sink.kafka.transactional.id": copy.options.transactional_id})
     with OffsetPlanner(options) as positions:

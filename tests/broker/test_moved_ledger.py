@@ -13,11 +13,11 @@ from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.broker.conftest import options_of
+from tests.coordinating import TransactionCoordinator
 from tests.kafka_tools import tool
 from tests.releases import OLDER, word
 from tests.stepped import COMMITTED, SKIPPED, Query, new
@@ -111,7 +111,7 @@ def test_a_pointer_that_was_reset_to_the_end_heals_after_an_aborted_transaction_
         GroupCoordinator(cluster, f"{query.name}.ledger").commit_offsets({at: OffsetAndMetadata(offset=end)})
         coordinator = TransactionCoordinator(cluster, query.name, 60_000)
         identity = coordinator.init_producer_id()
-        LedgerTopic(cluster, LEDGER_TOPIC, query.name).append(coordinator, identity, b"{}", timestamp_ms=1)
+        LedgerTopic(cluster, LEDGER_TOPIC, query.name).append_entry(identity, b"{}", timestamp_ms=1)
         coordinator.end(identity, commit=False)
     assert new(query.batch(0), query.batch(1)) == [SKIPPED, COMMITTED]
     assert query.written() == list(range(20))

@@ -22,7 +22,6 @@ from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.offsets import latest
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -32,6 +31,7 @@ from spark_kafka_eos.transaction import shared as transactions
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER
+from tests.coordinating import TransactionCoordinator
 
 pytestmark = pytest.mark.broker
 

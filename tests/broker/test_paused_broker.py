@@ -70,9 +70,7 @@ def by_driver(cluster, identity, partitions, value):
 def by_executors(cluster, identity, partitions, value):
     """As one append task, whose report the driver judges."""
     blocks = [Block(partition=tp, task=0, number=0, records=1, data=record(value)) for tp in partitions]
-    report = append_attempt(
-        cluster, identity, blocks, stage_id=1, slot=0, attempt=0, transaction_timeout_ms=TIMEOUT_MS, batch_id=0
-    )
+    report = append_attempt(cluster, identity, blocks, stage_id=1, slot=0, attempt=0, batch_id=0)
     if report.error is not None:
         judge([report], lambda _: {1: StageAttempts(current_attempt=0, completed_tasks=1, failed_tasks=0, num_tasks=1)})
 
@@ -100,7 +98,7 @@ def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
     end = TopicPartition(topic, 0)
     batch = MicroBatch(query_id="q", batch_id=0, digest="", sources=reads({end: 0}, {end: 1}))
     if when == "end":
-        send = transaction.owner.ledger.send
+        send = transaction.steps.ledger.send
 
         def sent(*args, **kwargs):
             entry = send(*args, **kwargs)
@@ -108,7 +106,7 @@ def write_batch(monkeypatch, cluster, bootstrap, topic, way, *, pause, when):
                 pause()
             return entry
 
-        monkeypatch.setattr(transaction.owner.ledger, "send", sent)
+        monkeypatch.setattr(transaction.steps.ledger, "send", sent)
     return commit_batch(transaction, batch, write, max_attempts=2, choice=BY_DRIVER)
 
 

@@ -17,7 +17,6 @@ from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import GroupFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
@@ -27,6 +26,7 @@ from spark_kafka_eos.preflight.run import examine, preflight
 from spark_kafka_eos.tools.cli import main as cli
 from tests.broker.conftest import options_of
 from tests.conftest import topic_factory
+from tests.coordinating import TransactionCoordinator
 from tests.copying import Copy
 from tests.principals import add_user
 from tests.producing import produce

@@ -15,7 +15,6 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.offsets import latest
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.abilities import TRANSACTION_APIS
@@ -29,6 +28,7 @@ from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.idempotent import IdempotentWrites
 from tests.batches import BY_DRIVER
+from tests.coordinating import TransactionCoordinator
 from tests.principals import add_user
 from tests.reading import await_stable
 

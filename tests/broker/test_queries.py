@@ -20,7 +20,6 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.protocol.offsets import latest
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.entry import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.preflight.rights import Right
@@ -31,6 +30,7 @@ from spark_kafka_eos.tools.cli.top import Look
 from spark_kafka_eos.tools.cli.top_rows import QUERIES, query_rows
 from spark_kafka_eos.tools.operators.queries import QueryReader
 from tests.broker.conftest import expire, options_of
+from tests.coordinating import TransactionCoordinator
 from tests.copying import Copy
 from tests.pages import ROOT
 from tests.principals import add_user
@@ -162,7 +162,7 @@ def test_a_record_is_in_doubt_while_its_transaction_is_open_and_gone_when_it_is_
     (last,) = looking.read()
     value = encode_record(replace(last.entry, batch_id=1, serial=2))
     ledger = LedgerTopic(cluster, books, query.options.transactional_id)
-    ledger.append(coordinator, identity, value, timestamp_ms=int(time.time() * 1e3))
+    ledger.append_entry(identity, value, timestamp_ms=int(time.time() * 1e3))
     (found,) = looking.read()
     assert (found.entry.batch_id, found.pending.entry.batch_id, found.owner.state) == (0, 1, "Ongoing")
     coordinator.end(identity, commit=False)

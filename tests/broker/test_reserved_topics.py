@@ -18,7 +18,7 @@ from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.dead_letters.signature import MAC, signature
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
 from spark_kafka_eos.ledger.progress import last_entry
@@ -27,6 +27,7 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.replay.plan import MOST_STREAMS
+from tests.coordinating import TransactionCoordinator
 from tests.letters import headers_of
 from tests.producing import produce
 from tests.reading import read_committed
@@ -83,7 +84,6 @@ def test_nothing_is_appended_to_it_whoever_encoded_the_block(either_kafka, clust
             stage_id=0,
             slot=0,
             attempt=0,
-            transaction_timeout_ms=60_000,
             batch_id=0,
             ledger_topic=OWN,
         )

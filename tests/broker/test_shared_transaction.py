@@ -13,8 +13,9 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.producing.sequences import next_sequence
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
 from spark_kafka_eos.testing.read_offsets import group_offsets
+from tests.coordinating import TransactionCoordinator
 
 pytestmark = pytest.mark.broker
 

@@ -13,7 +13,6 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import LedgerRefused, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
@@ -27,6 +26,7 @@ from spark_kafka_eos.tools.verify import verify
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, reads
+from tests.coordinating import TransactionCoordinator
 from tests.letters import headers_of
 from tests.producing import produce
 
@@ -68,7 +68,7 @@ def forge(cluster, options, number, *, name=None, signer=None):
     value = encode_record(entry, signer) if signer else encode_record(entry)
     topic = LedgerTopic(cluster, LEDGER_TOPIC, name or options.transactional_id)
     topic.ensure()
-    topic.append(coordinator, identity, value, timestamp_ms=1)
+    topic.append_entry(identity, value, timestamp_ms=1)
     coordinator.end(identity, commit=True)
 
 

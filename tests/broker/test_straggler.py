@@ -18,12 +18,12 @@ from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAbo
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.verdicts import Skip, Write
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER
+from tests.coordinating import TransactionCoordinator
 
 pytestmark = pytest.mark.broker
 

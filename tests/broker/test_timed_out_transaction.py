@@ -11,7 +11,7 @@ from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from tests.coordinating import TransactionCoordinator
 
 pytestmark = pytest.mark.broker
 

@@ -21,7 +21,7 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import LogEnds
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
@@ -35,6 +35,7 @@ from spark_kafka_eos.tools.operators.open_transactions import partitions_of, sur
 from spark_kafka_eos.tools.operators.survey import Ending, ProducerCounts, Survey, active_ids, producer_counts
 from spark_kafka_eos.tools.verify import verify
 from tests.broker.conftest import batch_of, options_of
+from tests.coordinating import TransactionCoordinator
 from tests.copying import Copy, Stage
 from tests.kafka_tools import table, tool
 from tests.pages import ROOT

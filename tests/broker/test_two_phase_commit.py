@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, PreflightFailed
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.testing import EmbeddedKafka
@@ -15,6 +14,7 @@ from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.operators.open_transactions import survey
 from tests.broker.conftest import options_of
 from tests.broker.table_scene import Scene
+from tests.coordinating import TransactionCoordinator
 from tests.kafka_tools import tool
 
 pytestmark = pytest.mark.broker

@@ -31,10 +31,10 @@ from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRe
 from spark_kafka_eos.kafka.fetching import visibility
 from spark_kafka_eos.kafka.fetching.visibility import visible
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
-from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol import describe, transactions
 from spark_kafka_eos.kafka.protocol import offsets as broker_offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import end_transaction
 from spark_kafka_eos.kafka.wire.batch_header import CONTROL
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts as ledger_verdicts
@@ -50,9 +50,11 @@ from spark_kafka_eos.tools.verify.follower import Follower
 from spark_kafka_eos.tools.verify.history import to_line
 from spark_kafka_eos.tools.verify.verification import verify
 from spark_kafka_eos.transaction.attempt import Event
+from spark_kafka_eos.transaction.doubt import CommitDoubt
 from spark_kafka_eos.transaction.owner import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.conftest import options_of
+from tests.coordinating import TransactionCoordinator
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
 from tests.letters import headers_of
 from tests.producing import produce, transact
@@ -320,29 +322,31 @@ def stage_attempts_not_looked_at(patch):
 
 def abort_after_an_unknown_commit(patch):
     def settle(self, batch, entry, error, *, is_over):
-        self.owner.attempt.apply(Event.COMMIT_IN_DOUBT)
+        steps = self._steps
+        steps.attempt.apply(Event.COMMIT_IN_DOUBT)
         with contextlib.suppress(KafkaEosError):
-            self.owner.coordinator.end(self.identity, commit=False)
-        with mock.patch.object(self.owner.ledger, "read"):  # which knows of no commit
-            self.owner.initialise()
+            end_transaction(steps._cluster, steps.identity, commit=False)
+        with mock.patch.object(steps.ledger, "read"):  # which knows of no commit
+            self._owner.initialise()
         raise TransactionAborted("the commit was not answered, so the batch was aborted") from error
 
-    patch.setattr(SharedTransaction, "_resolve_doubt", settle)
+    patch.setattr(CommitDoubt, "doubt", settle)
 
 
 def ledger_read_before_init(patch):
-    initialise = Owner._initialise
+    take = Owner._take
 
     def early(self, named, before, read_under):
-        if self.hold.identity is not None:  # its own last transaction may not have its markers yet
-            return initialise(self, named, before, read_under)
-        self.ledger.read()
-        entry = self.ledger.entry
-        initialise(self, named, before, None)
-        self.ledger.keep(entry, self.identity)
+        steps = self._steps
+        if steps.hold.identity is not None:  # its own last transaction may not have its markers yet
+            return take(self, named, before, read_under)
+        steps.ledger.read()
+        entry = steps.ledger.entry
+        take(self, named, before, None)
+        steps.ledger.remember_committed(entry, steps.identity)
         return "read"
 
-    patch.setattr(Owner, "_initialise", early)
+    patch.setattr(Owner, "_take", early)
 
 
 def skip_by_batch_id_alone(patch):
@@ -365,22 +369,22 @@ def no_ledger_taken_for_a_new_one(patch):
 
 
 def no_epoch_bump(patch):
-    init = TransactionCoordinator.init_producer_id
+    init = transactions.init_producer_id
 
-    def keep(self, held=None, **more):
-        if held is None:
-            return init(self, **more)
+    def keep(cluster, name, timeout_ms, previous=None, **more):
+        if previous is None:
+            return init(cluster, name, timeout_ms, **more)
         deadline = time.monotonic() + 60
         # InitProducerId waits for the last transaction's markers; without them its ledger entry is not seen.
-        while "Prepare" in str(describe.transaction(self._cluster, self.transactional_id, now_ms=0)):
+        while "Prepare" in str(describe.transaction(cluster, name, now_ms=0)):
             assert time.monotonic() < deadline
-        return held
+        return previous
 
-    patch.setattr(TransactionCoordinator, "init_producer_id", keep)
+    patch.setattr(transactions, "init_producer_id", keep)
 
 
 def offsets_outside_the_transaction(patch):
-    patch.setattr(LedgerKeeper, "_send_offsets", lambda self, identity, group, offsets: group.commit_offsets(offsets))
+    patch.setattr(LedgerKeeper, "_commit_offsets", lambda self, identity, group, offsets: group.commit_offsets(offsets))
 
 
 def no_abort(patch):

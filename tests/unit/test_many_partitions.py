@@ -244,7 +244,7 @@ def test_offsets_of_all_partitions_become_visible_with_the_transaction():
 
 
 def _begun(kafka) -> ProducerIdentity:
-    from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+    from tests.coordinating import TransactionCoordinator
 
     return TransactionCoordinator(kafka.cluster(), "id", 60_000).init_producer_id()
 

@@ -48,8 +48,9 @@ _SAID_AFTER_S = 5  # until then, a cluster that was not reached yet is tried in 
 class Cluster:
     """Connections and cached metadata of a cluster; looked up when needed, and again when a response requires it.
 
-    `open_transactions` has what each coordinator said last of a transaction of this process, by transactional.id: that
-    the transaction is open (TransactionCoordinator.is_open).
+    `open_transactions` are the transactions of this process of which their coordinators said last that they are open,
+    by transactional.id (`transactions.was_opened`). They are here, as other answers are, because whoever appends gets
+    them, not only the owner of the id.
 
     Not thread-safe. `connect`, `clock`, `sleep` and `jitter` are for tests.
     """

@@ -15,7 +15,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.markers import write_marker
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import end_transaction, init_producer_id
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants.diagnosis import TableDiagnosis
 from spark_kafka_eos.participants.failure import naming_the_table
@@ -141,12 +141,7 @@ def carry_out(
             _log.warning(
                 "sending EndTxn(commit) for producer %d, epoch %d: %s", of.producer_id, of.epoch, diagnosis.token
             )
-            TransactionCoordinator(
-                cluster,
-                options.transactional_id,
-                options.timeout_ms,
-                transaction_version=of.transaction_version,
-            ).end(of, commit=True)
+            end_transaction(cluster, of, commit=True)
         case "fence":
             _log.warning("fencing the table at version %d, then sending InitProducerId", diagnosis.table.version)
             try:
@@ -187,8 +182,7 @@ def take_over(
         raise ToolFailed(f"{whose}, and not to the owner that was found", action=f"Nothing was changed. {look}")
 
     require_only_ours(sent=False)
-    coordinator = TransactionCoordinator(cluster, transactional_id, timeout_ms)
-    coordinator.init_producer_id(again=lambda: require_only_ours(sent=True))
+    init_producer_id(cluster, transactional_id, timeout_ms, again=lambda: require_only_ours(sent=True))
 
 
 def owner_of(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:

@@ -282,14 +282,12 @@ class _Write:
                 expected[block.partition] += block.records
                 yield block.partition, block.records, block.data
 
-        timeout_ms = self._options.transaction_timeout_ms
         outputs = [TopicPartition(topic.topic, 0) for topic in self._options.output_topics]
         ids = topic_ids(self._cluster, outputs)
         acks = append(
             self._cluster,
             identity,
             blocks(),
-            transaction_timeout_ms=timeout_ms,
             batch_id=self._batch_id,
             ledger_topic=self._options.ledger_topic,
         )

@@ -51,7 +51,6 @@ def attempt(number, appended, shuffled=SHUFFLED):
         stage_id=7,
         slot=0,
         attempt=number,
-        transaction_timeout_ms=60_000,
         batch_id=1,
         append=appended.append_all,
     )

@@ -358,7 +358,7 @@ def test_two_first_calls_at_the_same_time_have_one_connection_and_one_of_them_is
 
 def test_a_second_call_of_another_process_is_known_by_the_ledger(kafka, query, writer_of):
     run(writer_of(), 0)
-    calls._known.clear()  # what this process remembers; another one does not
+    calls._calls.clear()  # what this process remembers; another one does not
     with pytest.raises(IllegalTransactionState, match="this run has committed batch 0 already") as raised:
         run(writer_of(), 0)
     assert raised.value.committed == "everything"

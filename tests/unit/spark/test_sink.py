@@ -30,7 +30,6 @@ from spark_kafka_eos.errors import (
     UnknownTopic,
 )
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
@@ -40,6 +39,7 @@ from spark_kafka_eos.spark.plan_registry import digest_of, publish
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
 from spark_kafka_eos.spark.sink_commit import kept_cluster, pinned
 from spark_kafka_eos.spark.staged_message import StagedMessage
+from tests.coordinating import TransactionCoordinator
 from tests.model_kafka import KafkaModel
 
 SCHEMA = StructType([StructField("value", BinaryType())])

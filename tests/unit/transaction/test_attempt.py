@@ -62,6 +62,13 @@ def test_a_new_epoch_aborts_an_open_transaction_until_its_commit_is_sent(progres
     refuses(transaction, Event.COMMIT)
 
 
+@pytest.mark.parametrize(
+    "state", [State.COMMITTING, State.UNKNOWN, State.DECIDING, State.DECIDED, State.COMMITTED, State.OVER]
+)
+def test_what_may_be_committed_or_is_over_is_never_aborted(state: State) -> None:
+    assert (state, Event.ABORT) not in TRANSITIONS
+
+
 def test_appending_needs_an_identity() -> None:
     refuses(Transaction(), Event.APPEND)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.fence import Fence
+from tests.coordinating import TransactionCoordinator
 from tests.model_kafka import KafkaModel
 
 
@@ -27,6 +27,6 @@ def test_the_groups_join_in_the_same_order_in_every_process():
         identity = coordinator.init_producer_id()
         last = ProducerIdentity(transactional_id=name, producer_id=identity.producer_id, epoch=identity.epoch)
         ledger = LedgerTopic(cluster, options.ledger_topic, name)
-        Fence(options, cluster, coordinator, ledger).apply(last, was_committed=True)
+        Fence(options, cluster, ledger).apply(last, was_committed=True)
         joined = [request.group_id for api, request in kafka.requests if api == "AddOffsetsToTxn"]
         assert joined == [options.ledger_group, options.group_id]

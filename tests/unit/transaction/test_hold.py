@@ -21,8 +21,8 @@ from spark_kafka_eos.transaction.hold import (
     is_left_by_run,
     is_left_by_take,
     is_shown_committed,
+    is_taken_from,
     may_be_given_up,
-    taken_from,
     taken_since,
 )
 
@@ -44,7 +44,7 @@ def held(epoch: int) -> ProducerIdentity:
 
 @pytest.mark.parametrize(("now", "taken"), [((7, 3), False), ((7, 4), True), ((7, 2), True), ((8, 3), True)])
 def test_an_id_is_taken_once_it_has_another_producer_id_or_epoch(now, taken):
-    assert taken_from(held(3), facts("Ongoing", *now)) is taken
+    assert is_taken_from(held(3), facts("Ongoing", *now)) is taken
 
 
 @pytest.mark.parametrize("state", STATES)

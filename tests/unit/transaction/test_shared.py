@@ -14,7 +14,7 @@ from lab.simulation.chance import Seeded
 from lab.simulation.conditions import Conditions
 from lab.simulation.coordinator import Phase
 from lab.simulation.refusals import refusal
-from spark_kafka_eos.appending.append import add_partitions, append, topic_ids
+from spark_kafka_eos.appending.append import append, topic_ids
 from spark_kafka_eos.appending.append_task import append_attempt, judge
 from spark_kafka_eos.appending.barrier import StageAttempts
 from spark_kafka_eos.appending.blocks import Block
@@ -24,6 +24,7 @@ from spark_kafka_eos.errors import (
     BrokerUnreachable,
     CommitOutcomeUnknown,
     ConfigurationError,
+    IllegalTransactionState,
     LedgerRefused,
     OutputLost,
     ProducerFenced,
@@ -33,7 +34,8 @@ from spark_kafka_eos.errors import (
     must_not_restart,
 )
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
+from spark_kafka_eos.kafka.protocol.recorder import recording
+from spark_kafka_eos.kafka.protocol.transactions import add_partitions
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.decide import decide_micro_batch
@@ -44,6 +46,7 @@ from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.owner import owner_of
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, appended_to, reads
+from tests.coordinating import TransactionCoordinator
 from tests.model_kafka import CLIENT, KafkaModel, lost, refused, unanswered
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -648,7 +651,7 @@ def by_driver(cluster, identity, tp):
 def by_executors(cluster, identity, tp, added=True):
     """As one append task, whose report the driver judges. The driver has `added` the partition."""
     if added:
-        add_partitions(cluster, identity, [tp], transaction_timeout_ms=60_000)
+        add_partitions(cluster, identity, [tp])
     blocks = [Block(partition=tp, task=0, number=0, records=1, data=record())]
     report = append_attempt(
         cluster,
@@ -657,7 +660,6 @@ def by_executors(cluster, identity, tp, added=True):
         stage_id=1,
         slot=0,
         attempt=0,
-        transaction_timeout_ms=60_000,
         batch_id=0,
         added=[tp] if added else (),
     )
@@ -902,6 +904,21 @@ def test_when_no_broker_answers_a_commit_they_are_not_waited_for_any_longer_afte
         return one.clock() - began
 
     assert waited(61) == pytest.approx(waited(0))
+
+
+def test_an_unknown_commit_is_never_turned_into_an_abort(kafka):
+    """KAFKA-17754: a late abort can end a later transaction."""
+    transaction = owner(kafka)
+    transaction.begin(batch(0))
+    transaction.append(lambda identity: by_driver(transaction.cluster, identity, OUTPUT))
+    kafka.meets |= dict.fromkeys(("EndTxn", "DescribeTransactions", "InitProducerId"), lost)
+    with pytest.raises(CommitOutcomeUnknown, match="not answered"):
+        transaction.commit(batch(0))
+    with recording() as recorder:
+        transaction.abort()
+        with pytest.raises(IllegalTransactionState, match="a late abort can end a later transaction"):
+            transaction.steps.abort()
+    assert "EndTxn" not in str(recorder.trace())
 
 
 def test_an_id_that_timed_out_and_was_forgotten_before_the_commit_costs_one_attempt(kafka):

@@ -131,7 +131,7 @@ def test_a_process_that_finishes_a_batch_keeps_no_epoch_of_its_owner(kafka, tabl
     killed(owner, 1, run="killed")
     finisher = process()
     assert run(finisher, 1, run="next").outcome == "skipped"
-    assert not finisher.owner.holds
+    assert not finisher.steps.holds
 
 
 # -- the same process goes on
@@ -234,15 +234,15 @@ def test_the_same_blocks_are_appended_again_if_the_timeout_passed_after_the_tabl
 
 def test_a_timeout_before_the_tables_commit_leaves_the_table_alone(kafka, table, process):
     transaction = process()
-    original = transaction.owner.ledger.send
+    original = transaction.steps.ledger.send
 
     def send(*arguments, **options):
         entry = original(*arguments, **options)
-        transaction.owner.ledger.send = original
+        transaction.steps.ledger.send = original
         kafka.time_out()
         return entry
 
-    transaction.owner.ledger.send = send
+    transaction.steps.ledger.send = send
     report = run(transaction, 0)
     assert len(report.redone) == 1
     assert table.log == ["fence", "commit"]

@@ -15,8 +15,8 @@ from spark_kafka_eos.kafka.protocol import retry
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.log_pace import LogPace
 from spark_kafka_eos.kafka.protocol.offsets import latest
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.options import ClientOptions
+from tests.coordinating import TransactionCoordinator
 
 HOUR_MS = 3_600_000
 

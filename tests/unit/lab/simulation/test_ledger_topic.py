@@ -12,9 +12,9 @@ from spark_kafka_eos.appending.append import append
 from spark_kafka_eos.kafka.fetching.fetch import Fetcher
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol import offsets
-from spark_kafka_eos.kafka.protocol.transactions import TransactionCoordinator
 from spark_kafka_eos.kafka.wire.decode import control_marker, decode
 from spark_kafka_eos.kafka.wire.encode import encode
+from tests.coordinating import TransactionCoordinator
 from tests.transacting import ModelSide
 
 TOPIC = "books"  # append() writes no ledger
