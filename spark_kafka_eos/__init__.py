@@ -31,7 +31,7 @@ The others are the connector's, one for each concept:
     ../kafka_eos_python/    the command `kafka-eos-python`, which starts Spark's Python processes
 
 In each package decisions are apart from requests. Modules that reach neither sockets nor Spark, and no clock, say so
-in their docstring ("Pure."), and `lint-imports` checks these, too.
+in their docstring ("Pure" as a sentence), and `lint-imports` checks these, too.
 
 Not obvious:
 
