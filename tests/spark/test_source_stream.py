@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
+from spark_kafka_eos import TransactionalWriter
 from spark_kafka_eos.kafka.partitions import offsets_from_json
 from spark_kafka_eos.source_offset import SourceOffset
 from tests.producing import delete_records, produce, transact
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -349,3 +353,48 @@ def test_a_query_steps_over_a_damaged_record_batch_once_it_is_deleted(kafka, boo
     assert stream(name, failOnDataLoss="false").run() == [*numbers[3]]
     produce(bootstrap, name, [b"%d" % number for number in numbers[4]])
     assert stream(name).run() == [*numbers[4]]
+
+
+@pytest.mark.parametrize("sink", ["foreachBatch", "format"])
+def test_a_run_of_available_now_that_ended_in_a_batch_goes_on_with_partitions_that_were_added(
+    spark, bootstrap, topic, tmp_path, sink
+):
+    source, target = topic(f"grown-{sink}", partitions=2), topic(f"grown-{sink}-copy")
+    for partition in (0, 1):
+        produce(bootstrap, source, values(100 * partition, 100 * partition + 15), partition=partition)
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    @F.udf("binary")
+    def checked(value):
+        if broken.exists() and int(value) % 100 == 7:  # in the second batch
+            raise RuntimeError("the batch fails")
+        return value
+
+    def run():
+        kafka = {"kafka.bootstrap.servers": bootstrap}
+        options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+        rows = spark.readStream.format("kafka-eos").options(**kafka, **options).load()
+        rows = rows.select(checked("value").alias("value"))
+        sinks = kafka | {"kafka.transactional.id": target, "topic": target}
+        stream = rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        if sink == "format":
+            stream = stream.format("kafka-eos").options(**sinks)
+        else:
+            stream = stream.foreachBatch(TransactionalWriter(sinks))
+        stream.start().awaitTermination()
+
+    with pytest.raises(StreamingQueryException):
+        run()
+    offsets = tmp_path / "checkpoint" / "offsets"
+    plan = (offsets / "1").read_text()
+    assert not (tmp_path / "checkpoint" / "commits" / "1").exists()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(source, 4)])[source].result(30)
+    for partition in (2, 3):
+        produce(bootstrap, source, values(100 * partition, 100 * partition + 5), partition=partition)
+    broken.unlink()
+    run()
+    assert (offsets / "1").read_text() == plan
+    written = [int(message.value()) for message in read_committed(bootstrap, target)]
+    assert sorted(written) == [*range(15), *range(100, 115), *range(200, 205), *range(300, 305)]
