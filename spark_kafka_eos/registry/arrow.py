@@ -124,14 +124,26 @@ class ConfluentEncoder:
         return format_of(self.target).write(values, b"\0" + self.schema_id.to_bytes(4, "big"))
 
     def check(self, kind: pa.DataType) -> None:
-        """Raise InvalidSchema if values of this type certainly do not fit: a struct with a field that the schema lacks,
-        or without one that has no default.
+        """Raise InvalidSchema if values of this type certainly do not fit: of another type, a struct with a field that
+        the schema lacks, or without one that has no default.
         """
-        if not pa.types.is_struct(kind) or not kind.num_fields:
-            return
-        one = pa.StructArray.from_arrays([pa.nulls(1, each.type) for each in kind], fields=list(kind))
-        with suppress(InvalidRow):  # these fields are null, and records' need not be
-            self(one)
+        with suppress(InvalidRow):  # records have other values
+            self(pa.array([_sample(kind)], kind))
+
+
+def _sample(kind: pa.DataType) -> Any:
+    """A value of the type, as `pa.array` takes it; None if that is the only one, or the type is a rare one."""
+    if pa.types.is_struct(kind):
+        return {field.name: _sample(field.type) for field in kind}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_sample(kind.value_type)]
+    if pa.types.is_map(kind):
+        return [(_sample(kind.key_type), _sample(kind.item_type))]
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ""
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return b""
+    return 0 if pa.types.is_primitive(kind) and not pa.types.is_boolean(kind) else None
 
 
 def confluent_decoder(

@@ -201,7 +201,15 @@ def _enum(avro: Enum, column: pa.Array, path: str) -> pa.BinaryArray:
 
 
 def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """The column as `kind`, which must hold all its values."""
+    """The column as `kind`, which must hold all its values and mean the same: Arrow would take a number for a time of
+    any unit, or a local time for one in UTC.
+    """
+    meanings = _meaning(column.type), _meaning(kind)
+    if meanings[0] != meanings[1] and meanings not in _SAME_MEANING and "" not in meanings:
+        raise InvalidSchema(
+            f"{path} has the type {column.type}, and its Avro schema wants {kind}",
+            action="Cast the column: the unit or the time zone is not guessed.",
+        )
     try:
         return column.cast(kind)
     except pa.ArrowNotImplementedError:
@@ -210,6 +218,23 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
         raise InvalidRow(
             f"{path} has a value that is out of the range of {kind}, which its Avro schema wants"
         ) from None
+
+
+_SAME_MEANING = {("date", "local time")}  # its midnight, as where it is read
+
+
+def _meaning(kind: pa.DataType) -> str:
+    """What values of the type are; "" for texts, bytes and types without a cast: Arrow says itself what fits."""
+    if pa.types.is_timestamp(kind):
+        return "local time" if kind.tz is None else "point in time"
+    if pa.types.is_date(kind):
+        return "date"
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return "other time"
+    if pa.types.is_boolean(kind):
+        return "truth"
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return "number" if number else ""
 
 
 def _fixed(avro: Fixed, column: pa.Array, path: str) -> pa.BinaryArray:

@@ -131,6 +131,8 @@ class ProtobufFormat:
                     rows.note_one(number, Cause.UNDECODABLE if found is None else Cause.WRONG_SCHEMA)
 
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
+        if not (pa.types.is_struct(column.type) or pa.types.is_null(column.type)):
+            raise InvalidSchema(f"the value has the type {column.type}, and its schema is message {self.name}")
         start = prefix + self._indexes
         values = (None if each is None else self._written(each, start) for each in column.to_pylist())
         return pa.array(list(values), pa.binary())
@@ -405,7 +407,7 @@ def _python(field: FieldDescriptor) -> Callable[[Any], Any]:
         return lambda value: value
     name = field.message_type.full_name
     if name in {_TIMESTAMP, _DURATION}:
-        return lambda value: value.seconds * 1_000_000 + value.nanos // 1000
+        return lambda value: value.ToMicroseconds()
     if name in _WRAPPERS:
         return lambda value: value.value
     if name in _JSON:

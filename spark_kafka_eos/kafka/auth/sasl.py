@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from spark_kafka_eos.kafka.auth import jaas, kerberos, msk_iam, tls
@@ -55,6 +56,8 @@ _STRIMZI_URL = "oauth.token.endpoint.uri"
 _OF_STRIMZI = {"oauth.client.id": "clientId", "oauth.client.secret": "clientSecret", "oauth.scope": "scope"} | {
     f"oauth.{name}": name for name in (f"ssl.truststore.{what}" for what in ("location", "password", "type"))
 }
+_OAUTH_NAMES = ("clientId", "clientSecret", "scope", *_OF_STRIMZI)
+_STRIMZIS = re.compile(r"oauth(\.[a-z]+)+")
 _OF_CLIENT = re.compile(rf"clientId|clientSecret|scope|{_EXTENSION}.*|ssl\..*")
 
 
@@ -116,7 +119,8 @@ def _login(properties: Mapping[str, object], mechanism: object) -> _Login:
     try:
         module, options = jaas.login(text)
         if module not in _MODULES:
-            raise ValueError(f"login module {module} is not supported; use one of {', '.join(_MODULES)}")
+            named = f" {module}" if module.endswith("LoginModule") else ""  # another word may be a secret
+            raise ValueError(f"the login module{named} is not supported; use one of {', '.join(_MODULES)}")
         # A client's id and secret may have properties of their own (Kafka 4.1), a user's name and password may not.
         missing = sorted({name for _, _, name in _USER} - options.keys())
         if missing and _MODULES[module] in ("PLAIN", "SCRAM"):
@@ -135,12 +139,20 @@ def _login(properties: Mapping[str, object], mechanism: object) -> _Login:
 
 
 def _refuse_unknown(options: Iterable[str]) -> None:
-    """Java would ignore `identityPoolId` without `extension_`, and the broker would then refuse the token."""
-    for name in options:
+    """Java would ignore `identityPoolId` without `extension_`, and the broker would then refuse the token.
+
+    A quote within a secret makes options of its parts. So a name is shown only if it is much like an option's.
+    """
+    for number, name in enumerate(options, 1):
         if not _OF_CLIENT.fullmatch(name):
             meant = camel_case(name)
             hint = f"; did you mean {_EXTENSION}{meant}?" if meant in ("identityPoolId", "logicalCluster") else ""
-            raise ValueError(f"{name} is not an option of {_OAUTH_MODULE}{hint}")
+            if hint or get_close_matches(name, _OAUTH_NAMES, cutoff=0.8) or _STRIMZIS.fullmatch(name):
+                raise ValueError(f"{name} is not an option of {_OAUTH_MODULE}{hint}")
+            raise ValueError(
+                f"option {number} is not one of {_OAUTH_MODULE}'s; its name, which may be a part of a secret, is not "
+                "shown: put a backslash before a quote in a value"
+            )
 
 
 def _refuse_without_effect(properties: Mapping[str, object], method: object) -> None:

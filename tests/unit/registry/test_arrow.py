@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 from typing import Any
 
@@ -23,6 +24,9 @@ from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.ranges import as_rows
 from spark_kafka_eos.reading.records import arrow_schema
+from spark_kafka_eos.registry.arrow import ConfluentEncoder
+from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.formats import QuerySchema
 from spark_kafka_eos.spark import arrow_stream as module
 from spark_kafka_eos.spark.arrow_columns import needed
 from spark_kafka_eos.spark.arrow_stream import RangeReader, arrow_stream
@@ -280,3 +284,42 @@ def test_only_what_a_dead_letter_needs_is_read_beside_the_schema(server, values)
     )
     assert needed((), permissive, headers=True) == ()
     assert needed(("value",), {}, headers=True) == ("value",)
+
+
+RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ("long", pa.timestamp("us")),
+        ("string", pa.list_(pa.string())),
+        ({"type": "map", "values": "int"}, pa.int32()),
+        ({"type": "array", "items": "int"}, pa.list_(pa.struct([("a", pa.int32())]))),
+        (RECORD, pa.int64()),
+        (RECORD, pa.struct([("a", pa.list_(pa.date32()))])),
+    ],
+    ids=str,
+)
+def test_an_encoder_refuses_a_type_that_certainly_does_not_fit(schema, kind):
+    target = QuerySchema(SchemaText("AVRO", json.dumps(schema)))
+    with pytest.raises(InvalidSchema):
+        ConfluentEncoder(target, 1).check(kind)
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ("long", pa.int32()),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.string()),
+        ({"type": "fixed", "name": "F", "size": 2}, pa.binary()),
+        (["null", "int", "string"], pa.struct([("member0", pa.int32()), ("member1", pa.string())])),
+        (RECORD, pa.struct([("a", pa.list_(pa.int32()))])),
+        (RECORD, pa.null()),
+        ({"type": "map", "values": {"type": "bytes", "logicalType": "decimal", "precision": 4}},
+         pa.map_(pa.string(), pa.decimal128(3, 0))),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_encoder_takes_a_type_whose_values_may_fit(schema, kind):
+    ConfluentEncoder(QuerySchema(SchemaText("AVRO", json.dumps(schema))), 1).check(kind)

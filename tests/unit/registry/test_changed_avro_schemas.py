@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from spark_kafka_eos.registry.avro_schema import parse
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry.test_decoding_avro import varint
 
+PAGE = Path(__file__).parents[3] / "docs" / "schemas.md"
 FULL = "a number with more digits than Spark has"
 
 
@@ -392,3 +394,38 @@ def test_a_number_of_a_union_of_int_and_long_is_in_the_unit_of_its_branch():
     assert read(logical("time-millis"), MERGED, varint(5)) == 5
     with pytest.raises(Incompatible, match=r"int \(date\) cannot be read as int \(time-millis\)"):
         read(logical("date"), MERGED, varint(5))
+
+
+TIMES = [
+    "date", "time-millis", "time-micros",
+    *(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos")),
+]  # fmt: skip
+
+
+def pages_pairs() -> set[tuple[str, str]]:
+    """Of two different times, which the page's table has."""
+    section = PAGE.read_text().partition("## Logical types that change")[2].partition("\n## ")[0]
+    pairs: set[tuple[str, str]] = set()
+    for line in section.splitlines():
+        writer, query, *_ = [*(cell.strip() for cell in line.strip("|").split("|")), ""]
+        if writer.startswith("the same with"):
+            pairs |= {(f"local-{one}", f"local-{other}") for one, other in pairs if one.startswith("timestamp")}
+        elif query == "local-timestamp":
+            pairs |= {(writer, name) for name in TIMES if name.startswith("local-")}
+        else:
+            pairs |= {(one, other) for one in writer.split(", ") for other in query.split(", ")}
+    return {pair for pair in pairs if {*pair} <= {*TIMES} and pair[0] != pair[1]}
+
+
+def test_the_pages_table_of_logical_types_is_that_of_the_code():
+    def resolves(written: str, wanted: str) -> bool:
+        try:
+            reader(parse(json.dumps(logical(written))), parse(json.dumps(logical(wanted))))
+        except Incompatible:
+            return False
+        return True
+
+    pairs = {(written, wanted) for written in TIMES for wanted in TIMES if written != wanted}
+    of_code = {pair for pair in pairs if resolves(*pair)}
+    assert of_code == pages_pairs()
+    assert len(of_code) > 10

@@ -6,6 +6,7 @@ import io
 import json
 from decimal import Context, Decimal
 from itertools import count
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -154,6 +155,33 @@ def test_what_does_not_fit_is_refused_without_its_content(kind, values, error, s
     with pytest.raises(error, match=said) as raised:
         write(schema, pa.StructArray.from_arrays([values], ["a"]))
     assert "secret" not in str(raised.value)
+
+
+DATES = {
+    "date": pa.array([1], pa.date32()), "local": pa.array([1], pa.timestamp("us")),
+    "instant": pa.array([1], pa.timestamp("us", "UTC")), "duration": pa.array([1], pa.duration("us")),
+    "number": pa.array([5]), "boolean": pa.array([True]),
+}  # fmt: skip
+WRITTEN_AS: dict[str, list[Any]] = {
+    "date": [{"type": "int", "logicalType": "date"}],
+    "local": [{"type": "long", "logicalType": f"local-timestamp-{unit}"} for unit in ("millis", "micros")],
+    "instant": [{"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros")],
+    "number": ["long", "double", {"type": "long", "logicalType": "time-micros"}],
+    "boolean": ["boolean"],
+}
+
+
+@pytest.mark.parametrize("wanted", WRITTEN_AS)
+@pytest.mark.parametrize("kind", DATES)
+def test_no_time_zone_no_unit_and_no_truth_of_a_number_is_made_up(kind, wanted):
+    column = pa.StructArray.from_arrays([DATES[kind]], ["a"])
+    for written in WRITTEN_AS[wanted]:
+        schema = parse(json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": written}]}))
+        if kind == wanted or (kind, wanted) == ("date", "local"):
+            assert write(schema, column).null_count == 0
+        else:
+            with pytest.raises(InvalidSchema, match=r"value\.a has the type .*wants .*Cast"):
+                write(schema, column)
 
 
 def test_fields_are_matched_by_name():

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos import confluent_decoder, confluent_encoder
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.errors import InvalidRow
+from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry import protobuf
 from spark_kafka_eos.registry.arrow import ConfluentEncoder
 from spark_kafka_eos.registry.avro_reading import Incompatible
@@ -371,3 +371,19 @@ def test_a_field_of_a_nested_message_that_changed_is_incompatible_too():
     query = format_of(QuerySchema(nested("STRING"), "t.A.Inner"))
     with pytest.raises(Incompatible, match=r"field t\.A\.Inner\.a"):
         query.reader(nested("INT64"))
+
+
+@pytest.mark.parametrize("nanos", [-1, -999, -1_000, -500_000_500, -1_500_000_500, 1_999, 0])
+def test_a_durations_parts_of_a_microsecond_are_cut_off_as_protobufs_own_class_does(nanos):
+    seconds, rest = divmod(abs(nanos), 10**9)
+    sign = -1 if nanos < 0 else 1
+    lasted = Duration(seconds=sign * seconds, nanos=sign * rest)
+    rows = rows_of(pa.array([b"\0" + Order(lasted=lasted).SerializeToString()]))
+    (row,) = format_of(TARGET).reader(TEXT)(rows).to_pylist()
+    assert row["lasted"] == timedelta(microseconds=lasted.ToMicroseconds())
+
+
+def test_a_column_that_is_no_struct_is_refused_before_a_row_is():
+    for column in (pa.array([1]), pa.array([], pa.string())):
+        with pytest.raises(InvalidSchema, match=rf"type {column.type}.*message shop\.Order"):
+            format_of(TARGET).write(column, b"")

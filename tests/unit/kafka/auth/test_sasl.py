@@ -92,11 +92,27 @@ def test_confluent_clouds_extensions_are_told_by_their_names(name):
         ("identityPoolId", r"; did you mean extension_identityPoolId\?"),
         ("logical_cluster", r"; did you mean extension_logicalCluster\?"),
         ("clientID", ""),
+        ("oauth.username", ""),
     ],
 )
 def test_an_option_that_the_login_module_does_not_know_is_refused_although_java_ignores_it(name, hint):
     given = BEARER | {"sasl.jaas.config": f'{JAAS} {name}="x";'}
     refused("kafka.sasl.jaas.config", f"{name} is not an option of OAuthBearerLoginModule{hint}", given)
+
+
+@pytest.mark.parametrize("secret", ['s3cret"tail=x', "s3cret' tail=y", 's3cret" tail-two=z', 's3cret" "tail two" = x'])
+def test_what_may_be_a_part_of_a_secret_is_not_shown_as_the_name_of_an_option(secret):
+    quote = secret[6]
+    given = BEARER | {"sasl.jaas.config": f'{MODULE} clientId="me" clientSecret={quote}{secret};'}
+    with pytest.raises(ConfigurationError, match="option 3 is not one of OAuthBearerLoginModule's") as caught:
+        secured(given)
+    assert "tail" not in str(caught.value)
+
+
+def test_a_secret_in_the_place_of_the_login_module_is_not_shown():
+    with pytest.raises(ConfigurationError, match="the login module is not supported; use one of") as caught:
+        secured(BEARER | {"sasl.jaas.config": 's3cret required clientId="me";'})
+    assert "s3cret" not in str(caught.value)
 
 
 PROVIDED = {
