@@ -283,17 +283,18 @@ def _refused_by_java(case: Evolution, error: str) -> str | None:
 def _refused_here(case: Evolution, cause: Cause, value: Any, answer: dict[str, Any]) -> str | None:
     all_leaves = list(leaves(case.reader, value))
     in_range = all(fits(*leaf) for leaf in all_leaves)
+    moved = ALIASES if _moved_with_aliases(case) else None  # Java has not read this value, but a default
     if cause is Cause.OUT_OF_RANGE:
-        return None if in_range else RANGE
+        return moved if in_range else RANGE
     if cause is Cause.UNDECODABLE:
-        return NOT_UTF8 if any(isinstance(leaf, str) and "\ufffd" in leaf for _, leaf in all_leaves) else None
+        return NOT_UTF8 if any(isinstance(leaf, str) and "\ufffd" in leaf for _, leaf in all_leaves) else moved
     no_bytes = any(kind_of(tree) == "array" and _is_empty(tree["items"]) for tree in types(case.writer))
     reasons = {
         LOGICAL: any(contradicts(*pair) for pair in answer["changed"]),
         NAMES: answer["renamed"],
         UNUSED: answer["refused"],
         NO_ITEM_BYTES: no_bytes,
-        ALIASES: _moved_with_aliases(case),
+        ALIASES: moved is not None,
         NAMESAKES: any(_has_namesakes(tree) for tree in (*types(case.writer), *types(case.reader))),
         RANGE: not in_range,  # of a default
     }
