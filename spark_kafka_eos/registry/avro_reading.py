@@ -220,8 +220,8 @@ def _to_union(writer: Avro, wanted: Union, path: str, *, full_name: bool) -> Rea
         if NULL not in wanted.branches:
             raise _refused(path, "null cannot be read as a union without null")
         return lambda rows: pa.nulls(len(rows), kind)
-    if wanted.single in wanted.present:
-        return reader(writer, wanted.single, path, full_name=full_name)
+    if len(wanted.present) == 1:
+        return reader(writer, wanted.present[0], path, full_name=full_name)
     number = _counterpart(writer, wanted.present, full_name=full_name)
     if number is None:
         raise _refused(path, f"{say(writer)} fits no branch of a union, or more than one")

@@ -143,7 +143,27 @@ def _resolved(text: str, named: dict[str, Any], hook: Callable[[dict[str, Any]],
     `"string"`. A default that does not fit its type only matters where it is needed; registries have many.
     """
     tree = text.strip() if text.strip() in _PRIMITIVES else json.loads(text, object_hook=hook)
-    return parse_schema(tree, named, _ignore_default_error=True)
+    return parse_schema(_once_defined(tree, "", {}), named, _ignore_default_error=True)
+
+
+def _once_defined(tree: Any, space: str, defined: dict[str, Any]) -> Any:
+    """The schema in namespace `space` with the full name in place of each definition that repeats one of `defined` in
+    the same words, as Avro's Java takes it since 1.12; fastavro would refuse the schema.
+    """
+    if isinstance(tree, list):
+        return [_once_defined(branch, space, defined) for branch in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if isinstance(tree.get("name"), str) and tree.get("type") in ("record", "error", "enum", "fixed"):
+        name = tree["name"] if "." in tree["name"] else f"{tree.get('namespace', space)}.{tree['name']}".lstrip(".")
+        if name in defined and defined[name] == tree:
+            return name
+        defined[name] = tree
+        space = name.rpartition(".")[0]
+    parts = {key: _once_defined(tree[key], space, defined) for key in ("type", "items", "values") if key in tree}
+    if isinstance(tree.get("fields"), list):
+        parts["fields"] = [_once_defined(field, space, defined) for field in tree["fields"]]
+    return tree | parts
 
 
 def _with_connect_type(tree: dict[str, Any]) -> dict[str, Any]:

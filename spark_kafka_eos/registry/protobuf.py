@@ -406,7 +406,9 @@ def _python(field: FieldDescriptor) -> Callable[[Any], Any]:
     if field.message_type is None:
         return lambda value: value
     name = field.message_type.full_name
-    if name in {_TIMESTAMP, _DURATION}:
+    if name == _TIMESTAMP:
+        return lambda value: value.seconds * 1_000_000 + value.nanos // 1000
+    if name == _DURATION:
         return lambda value: value.ToMicroseconds()
     if name in _WRAPPERS:
         return lambda value: value.value

@@ -14,6 +14,7 @@ import pytest
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
 from spark_kafka_eos.registry.avro_schema import parse
+from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
 from tests.unit.registry.test_decoding_avro import varint
 
@@ -392,8 +393,9 @@ MERGED = ["null", {"type": "int", "logicalType": "time-millis"}, {"type": "long"
 def test_a_number_of_a_union_of_int_and_long_is_in_the_unit_of_its_branch():
     assert read(logical("timestamp-millis"), MERGED, varint(1_700_000_000_123)) == 1_700_000_000_123_000_000
     assert read(logical("time-millis"), MERGED, varint(5)) == 5
-    with pytest.raises(Incompatible, match=r"int \(date\) cannot be read as int \(time-millis\)"):
-        read(logical("date"), MERGED, varint(5))
+    for wanted in (MERGED, [*MERGED[:2], "long"]):
+        with pytest.raises(Incompatible, match=r"int \(date\) cannot be read as int \(time-millis\)"):
+            read(logical("date"), wanted, varint(5))
 
 
 TIMES = [
@@ -429,3 +431,22 @@ def test_the_pages_table_of_logical_types_is_that_of_the_code():
     of_code = {pair for pair in pairs if resolves(*pair)}
     assert of_code == pages_pairs()
     assert len(of_code) > 10
+
+
+def test_a_type_that_is_defined_again_in_the_same_words_is_the_one():
+    money = {
+        "type": "record",
+        "name": "Money",
+        "fields": [{"name": "n", "type": {"type": "enum", "name": "E", "symbols": ["A"]}}],
+    }
+    twice = {
+        "type": "record",
+        "name": "a.R",
+        "fields": [{"name": "x", "type": money}, {"name": "y", "type": ["null", money]}],
+    }
+    assert read(twice, twice, b"\0\2\0") == {"x": {"n": "A"}, "y": {"n": "A"}}
+    other = twice | {"fields": [twice["fields"][0], {"name": "y", "type": money | {"namespace": "b"}}]}
+    assert read(other, other, b"\0\0") == {"x": {"n": "A"}, "y": {"n": "A"}}
+    changed = twice | {"fields": [twice["fields"][0], {"name": "y", "type": money | {"doc": "another"}}]}
+    with pytest.raises(UnsupportedSchema, match="redefined"):
+        parse(json.dumps(changed))
