@@ -17,13 +17,16 @@ from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.ledger.verdicts import Skip, Write
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER
 from tests.coordinating import TransactionCoordinator
+from tests.producing import transact
 
 pytestmark = pytest.mark.broker
 
@@ -241,3 +244,27 @@ def test_what_the_given_up_epoch_appends_where_the_redo_does_not_leaves_no_trans
     transaction.commit(batch(0))
     assert seen() == [b"first", b"second"]
     assert oldest_open(cluster, [TopicPartition(topic, 1)], now_ms=0) == {}, "readers wait there"
+
+
+def test_each_transaction_of_the_sink_has_its_own_epoch_and_those_of_librdkafka_all_have_epoch_0(
+    either_kafka, cluster, owner, topic, write
+):
+    def epoch_of(transactional_id):
+        facts = describe.transaction(cluster, transactional_id, now_ms=0)
+        assert isinstance(facts, TransactionFacts)
+        return facts.epoch
+
+    transaction, sinks, librdkafkas = owner(), [], []
+    for number in range(3):
+        run(transaction, number, write, b"sink")
+        sinks.append(epoch_of(f"id-{topic}"))
+    producer = transact(
+        either_kafka.bootstrap, topic, [b"librdkafka"], "commit", transactional_id=f"{topic}-librdkafka"
+    )
+    for _ in range(3):
+        librdkafkas.append(epoch_of(f"{topic}-librdkafka"))
+        producer.begin_transaction()
+        producer.produce(topic, b"librdkafka", partition=0)
+        producer.commit_transaction(30)
+    assert len(set(sinks)) == 3
+    assert librdkafkas == [0, 0, 0]
