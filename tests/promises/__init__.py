@@ -10,7 +10,8 @@ program as the witness of what Kafka has.
 
     [[promise]]
     sentence = "…"           # as the page has it: see `plain` for what may differ
-    place = "name"           # in api.toml: the public name whose docstring has it, `TransactionalWriter.transaction`
+    place = "name"           # in api.toml: the public name whose docstring has it, `TransactionalWriter.transaction`;
+                             # of a page the heading, if the sentence means something else below another one
     tests = ["tests/spark/test_x.py::test_name"]
 
 `python -m tests.promises` counts them, `python -m tests.promises sink` lists the page's text that has no promise. Read
@@ -40,6 +41,7 @@ import spark_kafka_eos
 from tests.pages import ROOT
 
 FOLDER = Path(__file__).parent
+_CODE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 REST = FOLDER / "rest.json"
 API = "api"
 
@@ -54,7 +56,7 @@ COVERED = {
 
 
 class Promise(NamedTuple):
-    """A sentence of a page, or of the docstring of `place`, and the tests that show it."""
+    """A sentence of a page, or of its section `place`, or of the docstring of `place`, and the tests that show it."""
 
     page: str
     sentence: str
@@ -80,8 +82,22 @@ def plain(text: str) -> str:
 
 
 def text_of(promise: Promise) -> str:
-    """Where the promise's sentence has to be: its page, or the docstring of its place."""
-    return docstring(promise.place) if promise.place else plain(pages()[promise.page].read_text())
+    """Where the promise's sentence has to be: its page, or the section or docstring that is its place. KeyError: the
+    page has no such heading.
+    """
+    if promise.page == API:
+        return docstring(promise.place)
+    text = pages()[promise.page].read_text()
+    return plain(dict(sections(text))[promise.place] if promise.place else text)
+
+
+def sections(text: str) -> Iterator[tuple[str, str]]:
+    """A page's headings, and the text below each, up to the next one and without code. What is above all has ""."""
+    first, *others = re.split(r"^(?=#)", re.sub(_CODE, "", text), flags=re.MULTILINE)
+    yield "", first
+    for section in others:
+        heading, _, below = section.partition("\n")
+        yield heading.lstrip("# "), below
 
 
 def docstring(place: str) -> str:
@@ -100,13 +116,19 @@ def docstring(place: str) -> str:
 def rest_of(page: str) -> Iterator[str]:
     """A page's paragraphs, or the public names' docstrings, without promises, code and headings."""
     if page == API:
-        texts = [f"{name}: {docstring(name)}" for name in spark_kafka_eos.__all__]
+        texts = [("", f"{name}: {docstring(name)}") for name in spark_kafka_eos.__all__]
     else:
-        text = re.sub(r"^ *```.*?^ *```|^#.*?$", "", pages()[page].read_text(), flags=re.MULTILINE | re.DOTALL)
-        texts = [plain(paragraph) for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-|] ?)", text)]
-    listed = "|".join(re.escape(plain(promise.sentence)) for promise in promises(page)) or "(?!)"
-    without = (re.sub(listed, "…", paragraph) for paragraph in texts)
-    yield from (paragraph for paragraph in without if re.search(r"\w", paragraph))
+        texts = [
+            (heading, plain(paragraph))
+            for heading, section in sections(pages()[page].read_text())
+            for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-|] ?)", section)
+        ]
+    listed = promises(page)
+    for place, paragraph in texts:
+        here = [re.escape(plain(each.sentence)) for each in listed if page == API or each.place in ("", place)]
+        without = re.sub("|".join(here) or "(?!)", "…", paragraph)
+        if re.search(r"\w", without):
+            yield without
 
 
 def digest_of_rest(page: str) -> str:
