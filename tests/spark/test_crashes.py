@@ -1,23 +1,29 @@
 """A query killed with SIGKILL in each state of its transaction, and started again: nothing lost, nothing twice, nothing
-half. Every tenth record is a dead letter: output and dead letters together are the source."""
+half. Every tenth record is a dead letter: output and dead letters together are the source. And a topic that is deleted
+in two of these states."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.driver import Driver, Kill, committed_batches, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.topic_reader import read_topic
+from tests import held
 from tests.matrix import Cell
+from tests.producing import produce as send
 from tests.reading import await_stable
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parent / "jobs" / "set_aside.py"
+COPY = JOB.with_name("copy_records.py")
 RECORDS, BATCH = 6_000, 1_000
 
 # One kill per batch, so that one query meets them all; the state that each leaves behind is another.
@@ -108,6 +114,57 @@ def test_a_query_killed_in_every_state_writes_each_record_once(
     assert_once(good + aside, at_most=RECORDS)
     assert good.keys() | aside.keys() == set(range(RECORDS))
     assert aside.keys() == set(range(0, RECORDS, 10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named_by", ["option", "row"])
+def test_a_topic_that_is_deleted_while_the_sink_commits_its_batch_is_written_again_or_lost_aloud(
+    kafka: EmbeddedKafka, tmp_path: Path, named_by: str
+) -> None:
+    """With `row`, each row names one of two topics, of which one is deleted."""
+    source = kafka.create_topic(f"deleted-in-{named_by}")
+    topics = [kafka.create_topic(f"deleted-out-{named_by}-{number}", 2) for number in range(1 + (named_by == "row"))]
+
+    def driver(name: str, kill: Kill | None = None) -> Driver:
+        (tmp_path / name).mkdir()
+        return Driver(
+            COPY,
+            [kafka.bootstrap, source, ",".join(topics), str(tmp_path / "checkpoint"), "sink", "100"],
+            conf=["--master", "local[2]", "--conf", "spark.ui.enabled=false"],
+            env=python_environment() | (kill.environment(tmp_path / name) if kill else {}),
+            log=tmp_path / name / "log",
+        )
+
+    def create_again(held_driver: Driver, name: str) -> None:
+        held_driver.wait_until(lambda: held.reached(tmp_path / name), timeout=180)
+        kafka.delete_topic(topics[0])
+        kafka.create_topic(topics[0], 2)
+        held.release(tmp_path / name)
+
+    def numbers(first: int, last: int) -> list[Counter[int]]:
+        """Those of each topic."""
+        return [Counter(range(first + number, last, len(topics))) for number in range(len(topics))]
+
+    send(kafka.bootstrap, source, [b"%d" % number for number in range(200)])
+    with driver("appended", Kill(point="all appended", batch=1)) as writes_again:
+        create_again(writes_again, "appended")
+        writes_again.wait(timeout=180)
+    there = [numbers(100, 200)[0], *numbers(0, 200)[1:]]  # the first batch of a topic that was deleted is gone with it
+    assert [committed(kafka.bootstrap, topic) for topic in topics] == there
+
+    send(kafka.bootstrap, source, [b"%d" % number for number in range(200, 300)])
+    lost = f"OutputLost: batch 2 .* lost are {100 // len(topics)} records in [12] partitions of topic '{topics[0]}'"
+    with driver("lost", Kill(point="offsets committed", batch=2)) as loses:
+        create_again(loses, "lost")
+        with pytest.raises(ToolFailed, match="ended with exit code 1\\b"):
+            loses.wait(timeout=180)
+    assert re.search(lost, (tmp_path / "lost" / "log").read_text())
+    with driver("refused") as refused, pytest.raises(ToolFailed, match="ended with exit code 1\\b"):
+        refused.wait(timeout=180)
+    assert "LedgerRefused: batch 2 is incomplete" in (tmp_path / "refused" / "log").read_text()
+    there = [Counter(), *numbers(0, 300)[1:]]
+    assert [committed(kafka.bootstrap, topic) for topic in topics] == there
+    assert committed_batches(tmp_path / "checkpoint") == 2, "Spark has not noted the one that is incomplete"
 
 
 def produce(bootstrap: str, topic: str) -> None:

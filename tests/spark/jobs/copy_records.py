@@ -1,5 +1,6 @@
 """A driver to be killed: copies a topic with each way to write. Arguments: bootstrap, from, to, checkpoint, way, batch
-size; and a file for the listener's figures of the last batch, if there is to be a listener."""
+size; and a file for the listener's figures of the last batch, if there is to be a listener. To several topics (`a,b`)
+each row names its own, by its number."""
 
 import sys
 import time
@@ -11,7 +12,8 @@ from spark_kafka_eos import ProgressListener, TransactionalWriter
 
 bootstrap, source, target, checkpoint, way, size, *figures = sys.argv[1:]
 spark = SparkSession.builder.appName("copy").getOrCreate()
-sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"copy-{target}", "topic": target}
+topics = target.split(",")
+sink = {"kafka.bootstrap.servers": bootstrap, "kafka.transactional.id": f"copy-{topics[0]}"}
 reads = {"kafka.bootstrap.servers": bootstrap, "subscribe": source, "startingOffsets": "earliest"}
 records = (
     spark.readStream.format("kafka-eos")
@@ -20,6 +22,11 @@ records = (
     .load()
     .select("key", "value")
 )
+if len(topics) == 1:
+    sink["topic"] = target
+else:
+    names = ", ".join(f"'{topic}'" for topic in topics)
+    records = records.selectExpr("*", f"array({names})[int(string(value)) % {len(topics)}] as topic")
 stream = records.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
 if way == "sink":
     stream = stream.format("kafka-eos").options(**sink)
