@@ -20,7 +20,7 @@ from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
-from spark_kafka_eos.errors import AuthorizationFailed, PreflightFailed
+from spark_kafka_eos.errors import AuthenticationFailed, AuthorizationFailed, PreflightFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.wire.encode import encode
@@ -109,8 +109,10 @@ def values(source):
         return [value for task in tasks for rows in read(task, source, cluster) for value in rows["value"]], start, end
 
 
-def copy(given, output, **more):
-    """Read all of the source, write it in one batch as the sink does; how many records there were."""
+def copy(given, output, appended=lambda _: None, **more):
+    """Read all of the source, write it in one batch as the sink does; how many records there were. `appended` gets the
+    connection to the cluster once they are appended.
+    """
     sink = sink_options(given | {"kafka.transactional.id": output, "topic": output} | more)
     found, start, end = values(source_options(given | {"subscribe": SOURCE}, streaming=False))
     batch = MicroBatch(query_id="q", batch_id=0, digest=digest({}), sources=reads(start, end))
@@ -119,6 +121,7 @@ def copy(given, output, **more):
     def write(identity):
         block = encode(pa.nulls(len(found), pa.binary()), pa.array(found, pa.binary()), int(time.time() * 1000))
         acks = append(cluster, identity, [(partition, len(found), block)], partitions={partition})
+        appended(cluster)
         return Appended(partitions=1, records=sum(ack.records for ack in acks), bytes=len(block))
 
     with Cluster(sink.client) as cluster:
@@ -175,14 +178,33 @@ def test_without_any_of_them_nothing_is_committed_and_the_error_names_it(kafka, 
 SINK_ONLY = [right for right in RIGHTS if right.name != SOURCE]
 
 
+def test_a_login_that_is_refused_in_the_middle_of_a_batch_ends_it_and_nothing_of_it_is_committed(
+    kafka, connection, output
+):
+    """The password was changed, and a broker had closed the connections."""
+    given = connection(RIGHTS)
+
+    def change_password(cluster):
+        add_user(kafka.bootstrap, output, "another", [])
+        cluster.close()
+
+    with pytest.raises(AuthenticationFailed, match="Nothing was committed") as caught:
+        copy(given, output, change_password)
+    assert caught.value.committed == "nothing"
+    assert written(kafka, output) == []
+    assert copy(given | {"kafka.sasl.password": "another"}, output) == 3
+    assert written(kafka, output) == [b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize("right", SINK_ONLY, ids=str)
-def test_the_preflight_names_it_before_anything_is_begun(connection, output, right):
+def test_the_preflight_names_it_before_anything_is_begun(kafka, connection, output, right):
     given = connection([other for other in RIGHTS if other != right])
     with pytest.raises(PreflightFailed, match="found 1 error:") as caught:
         copy(given, output)
     lacking = named(right, output)
     assert f"{lacking.resource} {lacking.name}: " in str(caught.value)
     assert f"Grant this principal {lacking.operation} on it" in str(caught.value)
+    assert list(read_topic(kafka.bootstrap, output, "read_uncommitted")) == []
 
 
 def test_a_row_that_names_a_topic_without_a_right_fails_the_batch_and_is_no_dead_letter(kafka, connection, output):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from datetime import UTC
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -18,8 +19,8 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos import ConfigurationError, TransactionalWriter, from_confluent, to_confluent, to_dead_letters
@@ -27,6 +28,8 @@ from spark_kafka_eos.registry.client import close_sessions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.registry import RegistryServer
 from tests.pages import run
+from tests.producing import produce
+from tests.reading import read_committed
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
 from tests.unit.registry.change_events import change_events
 from tests.unit.registry.test_connect import expected
@@ -232,6 +235,48 @@ def test_a_bad_record_fails_the_query_or_is_told(spark, registry, serialize):
     with pytest.raises(PySparkException, match=r"UndecodableRecord: row \d of a batch of 2 \(not-framed\)") as raised:
         failing.collect()
     assert "content" not in str(raised.value).partition("See docs")[0].partition("UndecodableRecord")[2]
+
+
+@pytest.mark.broker
+def test_a_batch_that_cannot_be_decoded_is_invisible_and_written_when_it_can_be(
+    kafka: EmbeddedKafka, spark: SparkSession, server: RegistryServer, registry: dict, serialize, tmp_path
+):
+    """First for an outage of the registry, then for a record without a schema."""
+    source, target = kafka.create_topic("undecoded", 1), kafka.create_topic("decoded", 1)
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap}
+    produce(kafka.bootstrap, source, [serialize(order(number)) for number in range(3)])
+
+    def decoded(mode: Literal["fail", "permissive"]) -> DataFrame:
+        config = registry | {"timeout": 11}  # a session of its own in the workers
+        stream = spark.readStream.format("kafka-eos").options(**servers, subscribe=source, startingOffsets="earliest")
+        value = from_confluent("value", config, topic="orders", mode=mode).alias("decoded")
+        field = "decoded.id" if mode == "fail" else "decoded.value.id"
+        return stream.load().select(value).select(F.col(field).cast("string").alias("value"))
+
+    def copy(ids: DataFrame) -> None:
+        writer = TransactionalWriter({**servers, "kafka.transactional.id": target, "topic": target})
+        query = ids.writeStream.foreachBatch(writer).option("checkpointLocation", str(tmp_path))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    def written() -> list[bytes | None]:
+        return sorted((message.value() for message in read_committed(kafka.bootstrap, target)), key=str)
+
+    ids, strict = sorted(b"%d" % order(number)["id"] for number in range(3)), decoded("fail")
+    server.fail = 503
+    try:
+        with pytest.raises(StreamingQueryException, match="RegistryError"):
+            copy(strict)
+    finally:
+        server.fail = None
+    assert written() == []
+    copy(strict)
+    assert written() == ids
+    produce(kafka.bootstrap, source, [b"bad"])
+    with pytest.raises(StreamingQueryException, match="UndecodableRecord"):
+        copy(strict)
+    assert written() == ids
+    copy(decoded("permissive"))
+    assert written() == sorted([*ids, None], key=str), "it was still there"
 
 
 def test_an_outage_fails_the_query_and_no_secret_is_shown(spark, server, registry, serialize, capsys):
