@@ -9,9 +9,10 @@ from spark_kafka_eos.tools.cli.main import COMMANDS
 
 PROGRAM = Path(sys.executable).with_name("kafka-eos")
 NOWHERE = ["--bootstrap-servers", "localhost:1"]
-FAILS = {  # a use of each command that needs no extra, and that ends with a short error
+# A use of a command that needs no extra, which ends with a short error; of the others, an option that no command has.
+FAILS = {
     "dead-letters": (3, ["count", "orders-dead", *NOWHERE]),
-    "doctor": (3, ["--undo"]),
+    "doctor": (3, NOWHERE),
     "explain": (2, ["nothing"]),
     "preflight": (3, [*NOWHERE, "--transactional-id", "orders", "--option", "topic=orders"]),
     "query": (3, ["list", *NOWHERE]),
@@ -32,7 +33,7 @@ assert code == 0, shown
 for name, command in COMMANDS.items():
     if command.extra is None:
         assert run(name, "--help")[0] == 0, name
-        expected, arguments = FAILS[name]
+        expected, arguments = FAILS.get(name, (2, ["--no-such-option"]))
         code, shown = run(name, *arguments)
         assert code == expected, (name, code, shown)
     else:

@@ -23,11 +23,6 @@ def test_the_page_names_every_option_of_the_built_in_source_once():
     assert of_theirs == set(SOURCE_OPTIONS)
 
 
-def test_every_option_of_ours_that_is_not_kafkas_is_on_the_page():
-    ours = {row.name for row in OPTIONS if row.side in (SOURCE, BOTH) and not row.name.startswith("kafka.")}
-    assert ours <= {name for name, _, _ in ROWS}
-
-
 @pytest.mark.parametrize(("name", "here", "why"), ROWS)
 def test_what_the_page_says_of_an_option_is_what_becomes_of_it(name, here, why):
     taken = {row.name for row in OPTIONS if row.side in (SOURCE, BOTH)}
