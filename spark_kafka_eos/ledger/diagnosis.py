@@ -48,7 +48,7 @@ def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagno
     the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable, and what `planned` raises.
     """
     keeper = LedgerKeeper(options, cluster)
-    entry = keeper.look()
+    entry = keeper.read_settled()
     owner = describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))
     diagnosis = Diagnosis(entry=entry, owner=owner)
     if options.txn_app_id is not None and options.txn_version is not None:

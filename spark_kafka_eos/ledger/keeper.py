@@ -132,7 +132,7 @@ class LedgerKeeper:
                     return record
         return read.record
 
-    def look(self) -> LedgerEntry | ledger.UnreadableEntry | None:
+    def read_settled(self) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
         transaction, and creates nothing. `verdict` then uses it.
         """
@@ -262,7 +262,7 @@ class LedgerKeeper:
         entry = self._next_entry(batch, clusters, incomplete, written, table, identity.transaction_version)
         pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
         self.appended = self._sources.topic_ids({self.topic.at.topic})
-        pointers |= self._lead_on(identity, entry)
+        pointers |= self._write_redirects(identity, entry)
         value, now_ms = ledger.encode_record(entry, self._signer), int(time.time() * 1e3)
         # One after the other: in TV2, each broker has the coordinator add its own partitions to the transaction, and
         # while it adds some, it refuses others (CONCURRENT_TRANSACTIONS). To wait for the record costs nothing with one
@@ -282,7 +282,7 @@ class LedgerKeeper:
         self._position = max(self._position, acknowledged.base_offset + 1)
         return entry
 
-    def _lead_on(self, identity: ProducerIdentity, entry: LedgerEntry) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _write_redirects(self, identity: ProducerIdentity, entry: LedgerEntry) -> dict[TopicPartition, OffsetAndMetadata]:
         """Have the places that the ledger has left say where it is, as part of the open transaction; their pointers."""
         there = self._cluster.existing({place.topic for place in self._stale_places}) if self._stale_places else ()
         moved = ledger.MovedLedger(serial=entry.serial, topic=self.topic.at.topic)
