@@ -89,6 +89,7 @@ PARTS = {
         "tests/spark/test_notebook.py",
         "tests/spark/test_pipelines.py",
         "tests/spark/test_releases.py",
+        "tests/spark/test_source_commits.py",
         "tests/spark/test_stopping.py",
         "tests/spark/test_witnesses.py",
         "tests/spark/test_write_paths.py",

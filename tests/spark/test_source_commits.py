@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from lab.jars import built_in_connector
+from spark_kafka_eos.testing.driver import Driver, python_environment
+from spark_kafka_eos.testing.jars import files
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from tests.producing import produce
+from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -63,3 +70,36 @@ def test_a_group_that_the_querys_own_sink_commits_to_is_refused(bootstrap, topic
     with pytest.raises(StreamingQueryException, match=f"commitOffsets.*transactions of '{output}'"):
         query.awaitTermination()
     assert group_offsets(bootstrap, consumed, consumed) == {0: 10, 1: 0}, "as the sink's first batch left it"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_under_asynchronous_progress_tracking_a_query_that_is_killed_goes_on_and_loses_nothing(
+    bootstrap, topic, tmp_path
+):
+    """Spark's own Kafka sink, which is at-least-once, repeats what the checkpoint does not have yet."""
+    source, target, numbers = topic("tracked", partitions=2), topic("tracked-out"), set(range(2_000))
+    produce(bootstrap, source, [b"%d" % number for number in sorted(numbers)])
+
+    def driver(name: str) -> Driver:
+        return Driver(
+            Path(__file__).parent / "jobs" / "track_asynchronously.py",
+            [bootstrap, source, target, str(tmp_path / "checkpoint")],
+            conf=[
+                *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+                *("--jars", ",".join(map(str, files(built_in_connector(pyspark.__version__))))),
+            ],
+            env=python_environment(),
+            log=tmp_path / name,
+        )
+
+    def written() -> set[int]:
+        return {int(message.value() or b"") for message in read_committed(bootstrap, target)}
+
+    with driver("killed") as killed:
+        killed.wait_until(lambda: len(written()) > 200, timeout=120)
+        killed.kill()
+    assert written() < numbers
+    with driver("last") as last:
+        last.wait(timeout=240)
+    assert written() == numbers
