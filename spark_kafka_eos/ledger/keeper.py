@@ -282,7 +282,9 @@ class LedgerKeeper:
         self._position = max(self._position, acknowledged.base_offset + 1)
         return entry
 
-    def _write_redirects(self, identity: ProducerIdentity, entry: LedgerEntry) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _write_redirects(
+        self, identity: ProducerIdentity, entry: LedgerEntry
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Have the places that the ledger has left say where it is, as part of the open transaction; their pointers."""
         there = self._cluster.existing({place.topic for place in self._stale_places}) if self._stale_places else ()
         moved = ledger.MovedLedger(serial=entry.serial, topic=self.topic.at.topic)
