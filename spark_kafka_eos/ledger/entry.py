@@ -79,7 +79,7 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class BatchCounts:
     """What a batch wrote: `records` of the output and the `bytes` of their record batches; none if all were filtered.
 
     `milliseconds` is the wall time of the steps begin, encode and append; the others end after the entry is sent.
@@ -125,7 +125,7 @@ class LedgerEntry:
     incomplete: bool = False
     table: int | None = None
     transaction_version: int | None = None
-    written: Written | None = None
+    written: BatchCounts | None = None
 
 
 def runs_before(entry: LedgerEntry | None, run_id: str | None) -> tuple[str, ...]:
@@ -495,11 +495,11 @@ def _writes(value: object) -> dict[str, str] | None:
     raise NotAnEntry(f"its batch writes are invalid: {value!r}")
 
 
-def _written(value: object) -> Written | None:
+def _written(value: object) -> BatchCounts | None:
     match value:
         case {"records": int(records), "bytes": int(size), "ms": int(milliseconds), **others}:
             dead, lost = others.get("dead"), others.get("lost")
-            return Written(
+            return BatchCounts(
                 records=records,
                 bytes=size,
                 milliseconds=milliseconds,

@@ -25,7 +25,7 @@ from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
@@ -249,7 +249,7 @@ class LedgerKeeper:
         batch: MicroBatch,
         *,
         incomplete: bool,
-        written: Written | None = None,
+        written: BatchCounts | None = None,
         table: int | None = None,
     ) -> LedgerEntry:
         """Add the ledger's record, its pointer and the source offsets to the open transaction; return the new entry.
@@ -341,7 +341,7 @@ class LedgerKeeper:
         batch: MicroBatch,
         clusters: Sequence[str],
         incomplete: bool,
-        written: Written | None,
+        written: BatchCounts | None,
         table: int | None,
         transaction_version: int,
     ) -> LedgerEntry:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.ledger.entry import LedgerEntry, Written
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry
 from spark_kafka_eos.ledger.signing import MAC, Signer
 from spark_kafka_eos.micro_batch import MicroBatch
 
@@ -50,7 +50,7 @@ class UnreadableToken:
     reason: str
 
 
-def token_of(identity: ProducerIdentity, entry: LedgerEntry, written: Written) -> Token:
+def token_of(identity: ProducerIdentity, entry: LedgerEntry, written: BatchCounts) -> Token:
     """The token of the transaction that is prepared under `identity` and contains `entry`."""
     return Token(
         identity=identity,

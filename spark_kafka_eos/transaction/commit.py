@@ -27,7 +27,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.recorder import Recorder, phase, recording
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
-from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.ledger.entry import BatchCounts
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.observers import BATCHES, Observer, log_report
 from spark_kafka_eos.options import SinkOptions
@@ -49,7 +49,7 @@ class Committer(Protocol):
 
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended: ...
 
-    def commit(self, batch: MicroBatch, *, written: Written) -> None: ...
+    def commit(self, batch: MicroBatch, *, written: BatchCounts) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -75,9 +75,9 @@ def committer(
                 "at-least-once has no transaction in which a table can take part",
                 action="Set deliveryGuarantee=exactly-once, or omit participant.",
             )
-        from spark_kafka_eos.transaction.idempotent import IdempotentWrites  # of few queries
+        from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer  # of few queries
 
-        return IdempotentWrites(options, cluster)
+        return AtLeastOnceProducer(options, cluster)
     if participant is not None:
         from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction  # of few queries
 
@@ -156,11 +156,11 @@ class _Attempts:
             else:
                 return "committed", appended
 
-    def _written(self, appended: Appended) -> Written:
+    def _written(self, appended: Appended) -> BatchCounts:
         """What the ledger entry says for people. The sink encodes before it begins, so the steps count, not the
         clock."""
         steps = {**self._recorder.spent("begin"), **appended.milliseconds}
-        return Written(
+        return BatchCounts(
             records=appended.records,
             bytes=appended.bytes,
             milliseconds=int(sum(steps.values())),

@@ -28,7 +28,7 @@ from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import identity_of
-from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.ledger.entry import BatchCounts
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -37,7 +37,7 @@ from spark_kafka_eos.transaction import outputs
 _log = logger(__name__)
 
 
-class IdempotentWrites:
+class AtLeastOnceProducer:
     """Has the methods of `SharedTransaction`, but never skips or aborts anything."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
@@ -72,7 +72,7 @@ class IdempotentWrites:
         with _nothing_is_taken_back():
             return write(self.identity)
 
-    def commit(self, batch: MicroBatch, *, written: Written) -> None:
+    def commit(self, batch: MicroBatch, *, written: BatchCounts) -> None:
         """Commit the source offsets to `kafka.group.id`, if set, for lag tools: only those of topics on the sink's
         cluster. Raises TransactionAborted if a topic was deleted, with what was acknowledged there.
         """

@@ -37,7 +37,7 @@ from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
-from spark_kafka_eos.ledger.entry import LedgerEntry, Written
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry
 from spark_kafka_eos.ledger.refusal import Refuse, diagnosis_command
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -169,7 +169,7 @@ class SharedTransaction:
         self._outputs = appended.topics
         return appended
 
-    def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
+    def commit(self, batch: MicroBatch, *, written: BatchCounts | None = None, incomplete: bool = False) -> None:
         """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
 
         Call it only if the barrier found that every append was acknowledged exactly once. `written` is what they add
@@ -181,7 +181,7 @@ class SharedTransaction:
         self.require_outputs(batch, written)
 
     def _commit_all(
-        self, batch: MicroBatch, written: Written | None, *, incomplete: bool, table: int | None = None
+        self, batch: MicroBatch, written: BatchCounts | None, *, incomplete: bool, table: int | None = None
     ) -> None:
         self.steps.attempt.apply(Event.ALL_APPENDED)
         failpoint("all appended", batch.batch_id)
@@ -224,7 +224,7 @@ class SharedTransaction:
         ids = {name: topic.id for name, topic in self._outputs.items()}
         return {**ids, **(self.steps.ledger.appended if self._decide is not None else {})}
 
-    def require_outputs(self, batch: MicroBatch, written: Written | None) -> None:
+    def require_outputs(self, batch: MicroBatch, written: BatchCounts | None) -> None:
         """Raise OutputLost if a topic is no longer the one that the committed batch was appended to. The ledger then
         has it as incomplete. If only the ledger's topic was deleted, it gets the entry once more.
         """
@@ -248,14 +248,14 @@ class SharedTransaction:
         raise outputs.lost(batch, gone[0], lost, is_noted=noted, failure=failure)
 
     def _note_again(
-        self, batch: MicroBatch, written: Written | None, lost: Mapping[str, AppendedTopic]
+        self, batch: MicroBatch, written: BatchCounts | None, lost: Mapping[str, AppendedTopic]
     ) -> KafkaEosError | None:
         """Commit the entry of the committed batch once more, as incomplete if records in topics are `lost`; the error
         if that failed.
         """
         last = self.steps.ledger.entry
         written = replace(
-            written or Written(records=0, bytes=0, milliseconds=0),
+            written or BatchCounts(records=0, bytes=0, milliseconds=0),
             lost={name: topic.records for name, topic in lost.items()},
         )
         table = last.table if isinstance(last, LedgerEntry) else None

@@ -46,7 +46,7 @@ from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.kafka.protocol.transactions import end_transaction
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
-from spark_kafka_eos.ledger.entry import LedgerEntry, Written
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -111,7 +111,7 @@ class TwoPhaseTransaction(SharedTransaction):
         with self._saying_what_the_table_has():
             return super().append(write)
 
-    def commit(self, batch: MicroBatch, *, written: Written | None = None, incomplete: bool = False) -> None:
+    def commit(self, batch: MicroBatch, *, written: BatchCounts | None = None, incomplete: bool = False) -> None:
         """As SharedTransaction.commit, with the rows of `will_write` in the table. Raises ProducerFenced if another
         driver has written to the table, TransactionAborted if it did not commit, CommitOutcomeUnknown if it is unknown
         whether it did.
@@ -269,7 +269,7 @@ class TwoPhaseTransaction(SharedTransaction):
 
     # -- a batch that is appended again
 
-    def _require_same(self, token: Token, written: Written) -> None:
+    def _require_same(self, token: Token, written: BatchCounts) -> None:
         if written.records != token.records:
             command = self.diagnosis_command
             raise refused(refusal.other_rows(token, written.records), command, committed="table")

@@ -21,7 +21,7 @@ from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.idempotent import IdempotentWrites
+from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer
 from tests.batches import BY_DRIVER
 
 pytestmark = pytest.mark.broker
@@ -38,7 +38,7 @@ def topic(either_kafka):
 def writes(either_kafka, cluster, topic):
     """`writes()`: what writes the next batches of `topic`; a sink has a new one for each."""
     given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "topic": topic, "deliveryGuarantee": "at-least-once"}
-    return lambda: IdempotentWrites(sink_options(given), cluster)
+    return lambda: AtLeastOnceProducer(sink_options(given), cluster)
 
 
 def block(value: bytes) -> bytearray:

@@ -29,12 +29,12 @@ from spark_kafka_eos.kafka.protocol.recorder import recording
 from spark_kafka_eos.kafka.wire.batch_header import Compression
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import scan
-from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.ledger.entry import BatchCounts
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.read_offsets import ends
-from spark_kafka_eos.transaction.idempotent import IdempotentWrites
+from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer
 from tests.conftest import KAFKA_OLDEST
 from tests.kafka_tools import tool
 from tests.messages import BY_BROKER, T0, message, wrapper
@@ -251,7 +251,7 @@ def test_a_topic_of_an_old_format_is_written_without_idempotence_or_not_at_all(u
         return Appended(partitions=1, records=sum(ack.records for ack in acks), bytes=len(block))
 
     with Cluster(options.client) as cluster:
-        writes = IdempotentWrites(options, cluster)
+        writes = AtLeastOnceProducer(options, cluster)
         writes.begin(MicroBatch(query_id="q", batch_id=0, digest=""))
         if degree == "required":
             with pytest.raises(BrokerError, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
@@ -284,12 +284,12 @@ def test_only_the_topic_of_an_old_format_is_written_without_idempotence_and_noth
     requests = []
     with Cluster(options.client) as cluster:
         for number in range(2):
-            writes = IdempotentWrites(options, cluster)
+            writes = AtLeastOnceProducer(options, cluster)
             batch = MicroBatch(query_id="q", batch_id=number, digest="")
             with recording() as recorder:
                 writes.begin(batch)
                 assert writes.append(write).records == 10
-                writes.commit(batch, written=Written(records=10, bytes=1, milliseconds=1))
+                writes.commit(batch, written=BatchCounts(records=10, bytes=1, milliseconds=1))
             requests.append(sum(request.api == "Produce" for request in recorder.trace().requests))
     written = [b"%d" % part for part in range(5)] * 2
     assert [row[5] for row in librdkafkas(upgraded.bootstrap, new)] == written

@@ -26,7 +26,7 @@ from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.tools.cli import main as cli
 from spark_kafka_eos.tools.operators.open_transactions import oldest_open
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.idempotent import IdempotentWrites
+from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer
 from tests.batches import BY_DRIVER
 from tests.coordinating import TransactionCoordinator
 from tests.principals import add_user
@@ -99,7 +99,7 @@ def test_at_least_once_needs_no_transactions(either_kafka, topic, record_batch, 
                 return Appended(partitions=1, records=1, bytes=2)
 
             batch = MicroBatch(query_id="q", batch_id=0, digest="")
-            commit_batch(IdempotentWrites(options, cluster), batch, write, max_attempts=1, choice=BY_DRIVER)
+            commit_batch(AtLeastOnceProducer(options, cluster), batch, write, max_attempts=1, choice=BY_DRIVER)
     assert consumed(topic) == [b"it"]
 
 

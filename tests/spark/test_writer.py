@@ -27,7 +27,7 @@ from spark_kafka_eos.spark.writer import TransactionalWriter
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.transaction import shared
-from spark_kafka_eos.transaction.idempotent import IdempotentWrites
+from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -582,7 +582,7 @@ def test_a_skipped_stateless_batch_no_longer_needs_its_source_records(spark, kaf
 def test_at_least_once_a_topic_that_is_deleted_after_its_records_were_acknowledged_has_them_nevertheless(
     kafka, options, numbers, tmp_path, monkeypatch, mode
 ):
-    append = IdempotentWrites.append
+    append = AtLeastOnceProducer.append
     times: list[int] = []
 
     def append_and_delete(self, write):
@@ -593,7 +593,7 @@ def test_at_least_once_a_topic_that_is_deleted_after_its_records_were_acknowledg
         times.append(appended.records)
         return appended
 
-    monkeypatch.setattr(IdempotentWrites, "append", append_and_delete)
+    monkeypatch.setattr(AtLeastOnceProducer, "append", append_and_delete)
     del options["kafka.transactional.id"]
     writer = TransactionalWriter(options | {"appendMode": mode, "deliveryGuarantee": "at-least-once"})
     run(numbers(0, 100), writer, tmp_path / "checkpoint")

@@ -10,12 +10,12 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.entry import (
+    BatchCounts,
     LedgerEntry,
     MovedLedger,
     NotAnEntry,
     SourceProgress,
     UnreadableEntry,
-    Written,
     misleading,
     newest,
 )
@@ -26,7 +26,7 @@ QUERY = "8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11"
 AT = TopicPartition("kafka-eos-ledger", 0)
 PROGRESS = SourceProgress(cluster="A", offsets={TopicPartition("orders", 0): 600, TopicPartition("orders", 1): 0})
 ENTRY = LedgerEntry(query_id=QUERY, batch_id=41, digest="0011223344556677", serial=42, sources=(PROGRESS, None))
-WRITTEN = Written(records=600, bytes=54_321, milliseconds=812)
+WRITTEN = BatchCounts(records=600, bytes=54_321, milliseconds=812)
 V1 = OffsetAndMetadata(offset=42, metadata=f'{{"v":1,"query":"{QUERY}","batch":41,"digest":"0011223344556677"}}')
 
 COUNT = st.integers(0, 2**62)
@@ -62,7 +62,7 @@ entries = st.builds(
     transaction_version=st.none() | st.sampled_from((0, 1, 2)),
     written=st.none()
     | st.builds(
-        Written,
+        BatchCounts,
         records=COUNT,
         bytes=COUNT,
         milliseconds=COUNT,

@@ -8,12 +8,12 @@ import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.entry import (
+    BatchCounts,
     LedgerEntry,
     MovedLedger,
     NotAnEntry,
     SourceProgress,
     UnreadableEntry,
-    Written,
     decode_committed,
     decode_record,
     encode_pointer,
@@ -36,7 +36,7 @@ ENTRY = LedgerEntry(
     run_id="r",
     outputs={"out": None},
     sources=(SourceProgress(cluster="c", offsets={TopicPartition("in", 0): 9}),),
-    written=Written(records=1, bytes=2, milliseconds=3),
+    written=BatchCounts(records=1, bytes=2, milliseconds=3),
 )
 BATCH = MicroBatch(query_id="q", batch_id=7, digest="d")
 SIGNED = encode_record(ENTRY, SIGNER)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_to_json
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, Written, digest, source_mark
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, digest, source_mark
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import (
     MOST_DESTINATIONS,
@@ -310,7 +310,7 @@ def test_a_version_whose_rows_went_to_other_topics_is_refused_where_the_rows_nam
 
 def lacking(**versions: str) -> LedgerEntry:
     """Version 3 was written to `a` and `b`, and topic `b` was deleted in that moment."""
-    lost = Written(records=9, bytes=90, milliseconds=1, lost={"b": 4})
+    lost = BatchCounts(records=9, bytes=90, milliseconds=1, lost={"b": 4})
     return replace(wrote(**versions), batch_id=3, digest="of-3", incomplete=True, written=lost)
 
 
@@ -336,8 +336,10 @@ def test_a_batch_write_that_lost_records_stops_what_is_new_until_a_word_settles_
         assert isinstance(decide_batch_write(found, to_both(place, 4), resolve=word), Write)
 
 
-@pytest.mark.parametrize("lost", [None, Written(records=9, bytes=90, milliseconds=1)])
-def test_a_batch_write_is_refused_as_incomplete_where_the_record_with_the_numbers_is_lost(lost: Written | None) -> None:
+@pytest.mark.parametrize("lost", [None, BatchCounts(records=9, bytes=90, milliseconds=1)])
+def test_a_batch_write_is_refused_as_incomplete_where_the_record_with_the_numbers_is_lost(
+    lost: BatchCounts | None,
+) -> None:
     found = replace(lacking(**{"a@1,b@2": "3"}), written=lost)
     assert "the error of that write says what is lost" in refused(decide_batch_write(found, to_both("a@1,b@2", 3)))
 

@@ -11,7 +11,7 @@ import pytest
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.ledger.entry import BatchCounts
 from spark_kafka_eos.ledger.verdicts import Write
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.testing.redone import redone
@@ -52,7 +52,7 @@ class Aborting:
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
         return write(self.identity)
 
-    def commit(self, batch: MicroBatch, *, written: Written) -> None:
+    def commit(self, batch: MicroBatch, *, written: BatchCounts) -> None:
         """Nothing to commit."""
 
     def abort(self) -> None:

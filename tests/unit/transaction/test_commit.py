@@ -11,7 +11,7 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.transaction.commit import committer
-from spark_kafka_eos.transaction.idempotent import IdempotentWrites
+from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 from tests.model_kafka import KafkaModel
@@ -29,7 +29,7 @@ def made(table: Participant | None = None, **more: str) -> Any:
     [
         ("exactly-once", None, SharedTransaction),
         ("exactly-once", TABLE, TwoPhaseTransaction),
-        ("at-least-once", None, IdempotentWrites),
+        ("at-least-once", None, AtLeastOnceProducer),
     ],
 )
 def test_each_guarantee_has_its_committer(guarantee, table, kind):

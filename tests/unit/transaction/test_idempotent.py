@@ -25,38 +25,38 @@ from spark_kafka_eos.kafka.producer import PLAIN, ProducerIdentity
 from spark_kafka_eos.kafka.producing import producer_ids
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import HEADER
-from spark_kafka_eos.ledger.entry import Written
+from spark_kafka_eos.ledger.entry import BatchCounts
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.source_offset import Origin, SinkIdentity
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.idempotent import IdempotentWrites
+from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer
 from tests.batches import BY_DRIVER, reads
 from tests.model_kafka import KafkaModel, refused
 
 IN = TopicPartition("in", 0)
 BATCH = MicroBatch(query_id="q", batch_id=0, digest="", sources=reads({IN: 0}, {IN: 3}))
-WRITTEN = Written(records=3, bytes=300, milliseconds=1)
+WRITTEN = BatchCounts(records=3, bytes=300, milliseconds=1)
 UNKNOWN_TOPIC, CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_FOR_MESSAGE_FORMAT = 3, 31, 43
 GIVEN = {"kafka.bootstrap.servers": "b:1", "deliveryGuarantee": "at-least-once", "kafka.group.id": "g"}
 
 
-def writes(kafka: KafkaModel, idempotence: str | None = None, **options: str) -> IdempotentWrites:
+def writes(kafka: KafkaModel, idempotence: str | None = None, **options: str) -> AtLeastOnceProducer:
     degree = {} if idempotence is None else {"kafka.enable.idempotence": idempotence}
-    return IdempotentWrites(sink_options(GIVEN | degree | options), kafka.cluster())
+    return AtLeastOnceProducer(sink_options(GIVEN | degree | options), kafka.cluster())
 
 
 def commit(kafka: KafkaModel, **options: str) -> None:
     writes(kafka, **options).commit(BATCH, written=WRITTEN)
 
 
-def producer(writes: IdempotentWrites) -> tuple[int, int]:
+def producer(writes: AtLeastOnceProducer) -> tuple[int, int]:
     """The producer id and epoch of a batch that `writes` begins."""
     writes.begin(BATCH)
     return writes.identity.producer_id, writes.identity.epoch
 
 
-def written(writes: IdempotentWrites) -> tuple[int, int]:
+def written(writes: AtLeastOnceProducer) -> tuple[int, int]:
     """The producer id and epoch of a whole batch."""
     found = producer(writes)
     writes.commit(BATCH, written=WRITTEN)
@@ -87,7 +87,7 @@ class Formats(KafkaModel):
         return [(value, entry.producer_id) for log in logs for entry in log for value in entry.content]
 
 
-def write_to_both(writes: IdempotentWrites, kafka: Formats, value: bytes, cluster=None) -> int:
+def write_to_both(writes: AtLeastOnceProducer, kafka: Formats, value: bytes, cluster=None) -> int:
     """A batch with three record batches for each partition; returns how many Produce requests it took."""
 
     def write(identity: ProducerIdentity) -> Appended:

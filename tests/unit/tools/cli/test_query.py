@@ -11,7 +11,7 @@ from rich.console import Console
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
-from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, Written
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.verdicts import decide
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
@@ -75,13 +75,13 @@ def test_an_unreadable_entry_is_listed_as_unknown():
 
 def test_the_dead_letters_of_the_last_batch_are_shown_if_there_are_any():
     for dead, said in [(0, "1,000 records, 7.0 kB, in 12 ms"), (3, "1,000 records, 3 of them dead letters, 7.0 kB")]:
-        written = Written(records=1_000, bytes=7_000, milliseconds=12, dead_letters=dead)
+        written = BatchCounts(records=1_000, bytes=7_000, milliseconds=12, dead_letters=dead)
         entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, written=written)
         assert said in " ".join(shown(description(query(entry, OPEN), NOW)).split())
 
 
 def test_records_bytes_and_time_of_a_batch_are_unknown_where_its_entry_lacks_them():
-    written = Written(records=1_000, bytes=7_000, milliseconds=12)
+    written = BatchCounts(records=1_000, bytes=7_000, milliseconds=12)
     old, new = (LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, written=each) for each in (None, written))
     for entry, said in ((old, ["?", "?", "?"]), (new, ["1,000", "7.0 kB", "12 ms"])):
         text = shown(command._history_view(command._Snapshot(queries=[query(entry, None)], now_ms=NOW)))
