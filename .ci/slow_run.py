@@ -93,6 +93,7 @@ PARTS = {
         "tests/spark/test_stopping.py",
         "tests/spark/test_witnesses.py",
         "tests/spark/test_write_paths.py",
+        "tests/spark/test_writer.py",
     ],
     "state": ["tests/spark/test_state.py"],
     "dead-letters": ["tests/spark/test_dead_letters_proof.py"],
