@@ -34,13 +34,13 @@ def extent(avro: Avro) -> Extent:
         case Fixed():
             return _constant(avro.size)
         case Record():
-            return _sequence([extent(each.type) for each in avro.fields])
+            return _sequence([extent(field.type) for field in avro.fields])
         case Array():
             return _blocks(extent(avro.items))
         case Map():
             return _blocks(_sequence([_text, extent(avro.values)]))
         case Union():
-            return _union([extent(each) for each in avro.branches])
+            return _union([extent(branch) for branch in avro.branches])
 
 
 def _constant(size: int) -> Extent:

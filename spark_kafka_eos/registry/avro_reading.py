@@ -56,32 +56,32 @@ class Incompatible(ValueError):
     """A writer's schema cannot be read with the reader's. The text names the part."""
 
 
-def reader(writer: Avro, wanted: Avro, path: str = "", *, full_name: bool = False) -> ReadColumn:
-    """The function that reads rows of `writer` as a column of `arrow_type(wanted)`. Raises Incompatible.
+def reader(writer: Avro, target: Avro, path: str = "", *, full_name: bool = False) -> ReadColumn:
+    """The function that reads rows of `writer` as a column of `arrow_type(target)`. Raises Incompatible.
 
     `path` names the field in errors. With `full_name`, a type's namespace counts, too.
     """
     if isinstance(writer, Union):
-        return _from_union(writer, wanted, path)
-    if isinstance(wanted, Union):
-        return _to_union(writer, wanted, path, full_name=full_name)
+        return _from_union(writer, target, path)
+    if isinstance(target, Union):
+        return _to_union(writer, target, path, full_name=full_name)
     try:
-        match writer, wanted:
-            case Record(), Record() if _same_name(writer, wanted, full_name=full_name):
-                return _digits(writer, path) if wanted.logical else _record(writer, wanted, path)
+        match writer, target:
+            case Record(), Record() if _same_name(writer, target, full_name=full_name):
+                return _digits(writer, path) if target.logical else _record(writer, target, path)
             case Array(), Array():
-                return _array(writer, wanted, path)
+                return _array(writer, target, path)
             case Map(), Map():
-                return _map(writer, wanted, path)
-            case Enum(), Enum() if _same_name(writer, wanted, full_name=full_name):
-                return _enum(writer, wanted)
-            case Fixed(), Fixed() if _same_name(writer, wanted, full_name=full_name) and writer.size == wanted.size:
-                return _fixed(wanted, shift(writer, wanted))
-            case Primitive(), Primitive() if wanted.name in _PROMOTIONS.get(writer.name, {writer.name}):
-                return _primitive(writer, wanted)
+                return _map(writer, target, path)
+            case Enum(), Enum() if _same_name(writer, target, full_name=full_name):
+                return _enum(writer, target)
+            case Fixed(), Fixed() if _same_name(writer, target, full_name=full_name) and writer.size == target.size:
+                return _fixed(target, shift(writer, target))
+            case Primitive(), Primitive() if target.name in _PROMOTIONS.get(writer.name, {writer.name}):
+                return _primitive(writer, target)
     except Contradiction as error:
         raise _refused(path, str(error)) from error
-    raise _refused(path, f"{say(writer)} cannot be read as {say(wanted)}")
+    raise _refused(path, f"{say(writer)} cannot be read as {say(target)}")
 
 
 def _refused(path: str, why: str) -> Incompatible:
@@ -92,9 +92,9 @@ def _inside(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _same_name(writer: Record | Enum | Fixed, wanted: Record | Enum | Fixed, *, full_name: bool = False) -> bool:
+def _same_name(writer: Record | Enum | Fixed, target: Record | Enum | Fixed, *, full_name: bool = False) -> bool:
     """Names match without their namespaces, as Avro says and Confluent's registry allows."""
-    names = {wanted.name, *wanted.aliases}
+    names = {target.name, *target.aliases}
     return writer.name in names if full_name else _short(writer.name) in set(map(_short, names))
 
 
@@ -105,17 +105,17 @@ def _short(name: str) -> str:
 # Records.
 
 
-def _record(writer: Record, wanted: Record, path: str) -> ReadColumn:
-    slots = {each.name: number for number, each in enumerate(wanted.fields)}
-    slots = {alias: slots[each.name] for each in wanted.fields for alias in each.aliases} | slots
+def _record(writer: Record, target: Record, path: str) -> ReadColumn:
+    slots = {field.name: number for number, field in enumerate(target.fields)}
+    slots = {alias: slots[field.name] for field in target.fields for alias in field.aliases} | slots
     steps: list[tuple[int, ReadColumn]] = []
-    for each in writer.fields:
-        slot = slots.get(each.name, -1)
-        inside = _inside(path, each.name)
-        steps.append((slot, reader(each.type, wanted.fields[slot].type, inside) if slot >= 0 else _skip(each.type)))
+    for field in writer.fields:
+        slot = slots.get(field.name, -1)
+        inside = _inside(path, field.name)
+        steps.append((slot, reader(field.type, target.fields[slot].type, inside) if slot >= 0 else _skip(field.type)))
     written = {slot for slot, _ in steps}
-    defaults = {slot: _default(each, path) for slot, each in enumerate(wanted.fields) if slot not in written}
-    fields = list(arrow_type(wanted))
+    defaults = {slot: _default(field, path) for slot, field in enumerate(target.fields) if slot not in written}
+    fields = list(arrow_type(target))
 
     def read(rows: Rows) -> pa.Array:
         columns: list[Any] = [None] * len(fields)
@@ -148,25 +148,25 @@ def _digits(writer: Record, path: str) -> ReadColumn:
 _VARIABLE_SCALE = Record("", (Field("scale", Primitive("int")), Field("value", Primitive("bytes"))))
 
 
-def _default(each: Field, path: str) -> pa.Scalar:
-    if not each.has_default:
-        raise Incompatible(f"field {_inside(path, each.name)} is not in the writer's schema and has no default")
-    return default_of(each)
+def _default(field: Field, path: str) -> pa.Scalar:
+    if not field.has_default:
+        raise Incompatible(f"field {_inside(path, field.name)} is not in the writer's schema and has no default")
+    return default_of(field)
 
 
 # Unions.
 
 
-def _from_union(writer: Union, wanted: Avro, path: str) -> ReadColumn:
+def _from_union(writer: Union, target: Avro, path: str) -> ReadColumn:
     reads: list[ReadColumn | str] = []
     for branch in writer.branches:
         try:
-            reads.append(reader(branch, wanted, path, full_name=_namesakes(branch, writer.branches) > 1))
+            reads.append(reader(branch, target, path, full_name=_namesakes(branch, writer.branches) > 1))
         except Incompatible as error:
             reads.append(str(error))
     if all(isinstance(read, str) for read in reads):
         raise Incompatible("; ".join(dict.fromkeys(map(str, reads))))
-    kind = arrow_type(wanted)
+    kind = arrow_type(target)
 
     def read(rows: Rows) -> pa.Array:
         branch = _index(rows, len(reads))
@@ -214,19 +214,19 @@ def _index(rows: Rows, below: int) -> Int64s:
     return index
 
 
-def _to_union(writer: Avro, wanted: Union, path: str, *, full_name: bool) -> ReadColumn:
-    kind = arrow_type(wanted)
+def _to_union(writer: Avro, target: Union, path: str, *, full_name: bool) -> ReadColumn:
+    kind = arrow_type(target)
     if writer == NULL:
-        if NULL not in wanted.branches:
+        if NULL not in target.branches:
             raise _refused(path, "null cannot be read as a union without null")
         return lambda rows: pa.nulls(len(rows), kind)
-    if len(wanted.present) == 1:
-        return reader(writer, wanted.present[0], path, full_name=full_name)
-    number = _counterpart(writer, wanted.present, full_name=full_name)
+    if len(target.present) == 1:
+        return reader(writer, target.present[0], path, full_name=full_name)
+    number = _counterpart(writer, target.present, full_name=full_name)
     if number is None:
         raise _refused(path, f"{say(writer)} fits no branch of a union, or more than one")
-    read = reader(writer, wanted.present[number], path, full_name=full_name)
-    if wanted.single is not None:  # of two kinds of numbers, each in the unit of its branch
+    read = reader(writer, target.present[number], path, full_name=full_name)
+    if target.single is not None:  # of two kinds of numbers, each in the unit of its branch
         return lambda rows: read(rows).cast(kind)
     return _member(read, number, kind)
 
@@ -264,7 +264,7 @@ def _bare(avro: Avro) -> str:
 def _member(read: ReadColumn, number: int, kind: pa.DataType) -> ReadColumn:
     def member(rows: Rows) -> pa.Array:
         column = read(rows)
-        columns = [column if at == number else pa.nulls(len(rows), each.type) for at, each in enumerate(kind)]
+        columns = [column if at == number else pa.nulls(len(rows), part.type) for at, part in enumerate(kind)]
         return pa.StructArray.from_arrays(columns, fields=list(kind))
 
     return member
@@ -273,8 +273,8 @@ def _member(read: ReadColumn, number: int, kind: pa.DataType) -> ReadColumn:
 # Arrays and maps.
 
 
-def _array(writer: Array, wanted: Array, path: str) -> ReadColumn:
-    read, kind = reader(writer.items, wanted.items, _inside(path, "element")), arrow_type(wanted)
+def _array(writer: Array, target: Array, path: str) -> ReadColumn:
+    read, kind = reader(writer.items, target.items, _inside(path, "element")), arrow_type(target)
     smallest, step = _at_least(writer.items), extent(writer.items)
 
     def array(rows: Rows) -> pa.Array:
@@ -284,8 +284,8 @@ def _array(writer: Array, wanted: Array, path: str) -> ReadColumn:
     return array
 
 
-def _map(writer: Map, wanted: Map, path: str) -> ReadColumn:
-    value, kind = reader(writer.values, wanted.values, _inside(path, "value")), arrow_type(wanted)
+def _map(writer: Map, target: Map, path: str) -> ReadColumn:
+    value, kind = reader(writer.values, target.values, _inside(path, "value")), arrow_type(target)
     entry = pa.struct([pa.field("key", pa.string()), pa.field("value", kind.item_type)])
 
     def read(rows: Rows) -> pa.Array:
@@ -309,35 +309,35 @@ def _blocks(rows: Rows, read: ReadColumn, kind: pa.DataType, smallest: int, step
     """The offsets and the items of arrays. In each pass, every row that has another item reads it; when few rows are
     left, each reads the rest of its block. `step` finds where an item ends.
     """
-    left, length = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    pending, length = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     which = np.arange(len(rows))
     owners: list[Int64s] = []
     parts: list[pa.Array] = []
     while which.size:
-        ended = which[left[which] == 0]
+        ended = which[pending[which] == 0]
         if ended.size:
             some = rows.some(ended)
             count = _count(some, smallest)
             rows.join(ended, some)
-            left[ended] = count
+            pending[ended] = count
             length[ended] += count
-            which = which[left[which] > 0]
+            which = which[pending[which] > 0]
             if not which.size:
                 break
         if len(which) <= _FEW:
             for row in which.tolist():
-                some = _spread(rows, row, int(left[row]), step)
+                some = _spread(rows, row, int(pending[row]), step)
                 if len(some):
                     parts.append(read(some))
-                length[row] += len(some) - left[row]
+                length[row] += len(some) - pending[row]
                 owners.append(np.full(len(some), row))
-            left[which] = 0
+            pending[which] = 0
             continue
         some = rows.some(which)
         parts.append(read(some))
         owners.append(which)
         rows.join(which, some)
-        left[which] -= 1
+        pending[which] -= 1
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(length, out=offsets[1:])
     items = pa.concat_arrays(parts) if parts else pa.array([], kind)
@@ -400,26 +400,26 @@ def _smallest(avro: Avro) -> int:
         case Fixed():
             return avro.size
         case Record():
-            return sum(_smallest(each.type) for each in avro.fields)
+            return sum(_smallest(field.type) for field in avro.fields)
     return 1
 
 
 # What has no parts.
 
 
-def _primitive(writer: Primitive, wanted: Primitive) -> ReadColumn:
-    kind = arrow_type(wanted)
+def _primitive(writer: Primitive, target: Primitive) -> ReadColumn:
+    kind = arrow_type(target)
     match writer.name:
         case "null":
             return lambda rows: pa.nulls(len(rows))
         case "boolean":
             return _boolean
         case "int" | "long":
-            return _number(4 if writer.name == "int" else 8, wanted, kind, factor(writer, wanted))
+            return _number(4 if writer.name == "int" else 8, target, kind, factor(writer, target))
         case "float" | "double":
             code = "<f4" if writer.name == "float" else "<f8"
             return lambda rows: pa.array(fixed(rows, code)).cast(kind)
-    return _string(wanted, shift(writer, wanted))
+    return _string(target, shift(writer, target))
 
 
 def _boolean(rows: Rows) -> pa.Array:
@@ -430,8 +430,8 @@ def _boolean(rows: Rows) -> pa.Array:
     return pa.array(byte == 1)
 
 
-def _number(size: int, wanted: Primitive, kind: pa.DataType, times: int) -> ReadColumn:
-    code = {"int": np.int32, "float": np.float32, "double": np.float64}.get(wanted.name, np.int64)
+def _number(size: int, target: Primitive, kind: pa.DataType, times: int) -> ReadColumn:
+    code = {"int": np.int32, "float": np.float32, "double": np.float64}.get(target.name, np.int64)
     most = (2**63 - 1) // times
 
     def number(rows: Rows) -> pa.Array:
@@ -450,12 +450,12 @@ def _number(size: int, wanted: Primitive, kind: pa.DataType, times: int) -> Read
     return number
 
 
-def _string(wanted: Primitive, zeros: int) -> ReadColumn:
+def _string(target: Primitive, zeros: int) -> ReadColumn:
     def string(rows: Rows) -> pa.Array:
-        column = texts(rows, within(rows, longs(rows)), utf8=wanted.name == "string")
-        match wanted.logical:
+        column = texts(rows, within(rows, longs(rows)), utf8=target.name == "string")
+        match target.logical:
             case "decimal":
-                return _decimal(rows, column, wanted, zeros)
+                return _decimal(rows, column, target, zeros)
             case connect_types.ZONED:
                 return _zoned(rows, column)
         return column
@@ -470,12 +470,12 @@ def _zoned(rows: Rows, column: pa.StringArray) -> pa.Array:
     return times
 
 
-def _fixed(wanted: Fixed, zeros: int) -> ReadColumn:
+def _fixed(target: Fixed, zeros: int) -> ReadColumn:
     def read(rows: Rows) -> pa.Array:
-        column = texts(rows, within(rows, np.full(len(rows), wanted.size)), utf8=False)
-        match wanted.logical:
+        column = texts(rows, within(rows, np.full(len(rows), target.size)), utf8=False)
+        match target.logical:
             case "decimal":
-                return _decimal(rows, column, wanted, zeros)
+                return _decimal(rows, column, target, zeros)
             case "uuid":
                 return _uuids(column)
         return column
@@ -488,13 +488,13 @@ def _uuids(column: pa.BinaryArray) -> pa.Array:
     return pa.array([str(UUID(bytes=value)) if len(value) == 16 else "" for value in column.to_pylist()], pa.string())
 
 
-def _enum(writer: Enum, wanted: Enum) -> ReadColumn:
-    known = [symbol if symbol in wanted.symbols else wanted.default for symbol in writer.symbols]
-    symbols = pa.array(known, pa.string())
-    unknown = np.array([symbol is None for symbol in known])
+def _enum(writer: Enum, target: Enum) -> ReadColumn:
+    readable = [symbol if symbol in target.symbols else target.default for symbol in writer.symbols]
+    symbols = pa.array(readable, pa.string())
+    unknown = np.array([symbol is None for symbol in readable])
 
     def read(rows: Rows) -> pa.Array:
-        index = _index(rows, len(known))
+        index = _index(rows, len(readable))
         if unknown.any() and (wrong := unknown[index]).any():
             rows.note(wrong, Cause.INCOMPATIBLE)
         return symbols.take(pa.array(index))
@@ -552,7 +552,7 @@ def _skip(writer: Avro) -> ReadColumn:
         case Enum():
             return lambda rows: _index(rows, len(writer.symbols))
         case Record():
-            return _skip_all([_skip(each.type) for each in writer.fields])
+            return _skip_all([_skip(field.type) for field in writer.fields])
         case Array():
             return _skip_items(writer.items)
         case Map():

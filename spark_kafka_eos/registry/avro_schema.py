@@ -185,7 +185,7 @@ def _without_invalid_decimal(tree: dict[str, Any]) -> dict[str, Any]:
 def _build(tree: Any, named: Mapping[str, Any], above: Nesting) -> Avro:
     above.count()
     if isinstance(tree, list):
-        return Union(tuple(_build(each, named, above) for each in tree))
+        return Union(tuple(_build(branch, named, above) for branch in tree))
     if isinstance(tree, dict):
         return _defined(tree, named, above)
     if tree in _PRIMITIVES:
@@ -307,4 +307,4 @@ def arrow_type(avro: Avro) -> pa.DataType:
                 return pa.null()
             if avro.single is not None:
                 return arrow_type(avro.single)
-            return pa.struct([pa.field(f"member{at}", arrow_type(each)) for at, each in enumerate(avro.present)])
+            return pa.struct([pa.field(f"member{at}", arrow_type(branch)) for at, branch in enumerate(avro.present)])

@@ -84,33 +84,33 @@ def _pieces(avro: Avro, column: pa.Array, path: str) -> Pieces:
     return _primitive(avro, column, path)
 
 
-def _check(fits: bool, path: str, column: pa.Array, wanted: str) -> None:
+def _check(fits: bool, path: str, column: pa.Array, expected: str) -> None:
     if not fits:
-        raise InvalidSchema(f"{path} has the type {column.type}, and its Avro schema wants {wanted}")
+        raise InvalidSchema(f"{path} has the type {column.type}, and its Avro schema wants {expected}")
 
 
 def _record(avro: Record, column: pa.Array, path: str) -> Pieces:
     _check(pa.types.is_struct(column.type), path, column, "a record")
-    given = {each.name for each in column.type}
-    unknown = given - {each.name for each in avro.fields}
+    names = {field.name for field in column.type}
+    unknown = names - {field.name for field in avro.fields}
     if unknown:
         raise InvalidSchema(f"{path} has fields that its Avro schema lacks: {', '.join(sorted(unknown))}")
     return [
         piece
-        for each in avro.fields
+        for field in avro.fields
         for piece in _pieces(
-            each.type,
-            column.field(each.name) if each.name in given else _missing(each, len(column), path),
-            f"{path}.{each.name}",
+            field.type,
+            column.field(field.name) if field.name in names else _missing(field, len(column), path),
+            f"{path}.{field.name}",
         )
     ]
 
 
-def _missing(each: Field, rows: int, path: str) -> pa.Array:
-    if not each.has_default:
-        raise InvalidSchema(f"{path} lacks the field {each.name}, which has no default in its Avro schema")
+def _missing(field: Field, rows: int, path: str) -> pa.Array:
+    if not field.has_default:
+        raise InvalidSchema(f"{path} lacks the field {field.name}, which has no default in its Avro schema")
     try:
-        return pa.repeat(default_of(each), rows)
+        return pa.repeat(default_of(field), rows)
     except UnsupportedSchema as error:
         raise InvalidSchema(f"{path}: {error}") from error
 

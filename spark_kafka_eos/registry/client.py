@@ -78,11 +78,11 @@ class Registry:
     options: tuple[tuple[str, Secret], ...]
 
     @classmethod
-    def of(cls, given: str | Mapping[str, Any] | Registry) -> Registry:
+    def of(cls, options_or_url: str | Mapping[str, Any] | Registry) -> Registry:
         """From a URL, or from the client's options. Raises ConfigurationError."""
-        if isinstance(given, Registry):
-            return given
-        options = {"url": given} if isinstance(given, str) else dict(given)
+        if isinstance(options_or_url, Registry):
+            return options_or_url
+        options = {"url": options_or_url} if isinstance(options_or_url, str) else dict(options_or_url)
         if not str(options.get("url", "")).startswith(("http://", "https://")):
             raise ConfigurationError("url", "a schema registry needs a URL that starts with http:// or https://")
         return cls(tuple((name, Secret(value)) for name, value in sorted(options.items())))
@@ -96,7 +96,7 @@ class Registry:
     @property
     def hosts(self) -> str:
         url = str(dict(self.options)["url"].reveal())
-        return ",".join(urlsplit(each.strip()).netloc.rpartition("@")[2] for each in url.split(","))
+        return ",".join(urlsplit(address.strip()).netloc.rpartition("@")[2] for address in url.split(","))
 
     @property
     def session(self) -> Session:
@@ -122,7 +122,7 @@ class Session:
         self._hosts = registry.hosts
         self._lock = threading.Lock()
         # By context and id, or by GUID; those of Protobuf as descriptors, if they were asked for so.
-        self._known: dict[tuple[str, int | UUID, bool], SchemaText | TooLargeSchema] = {}
+        self._schemas: dict[tuple[str, int | UUID, bool], SchemaText | TooLargeSchema] = {}
         self._unknown: dict[tuple[str, int | UUID, bool], float] = {}  # when asked for, of the last `_MOST_UNKNOWN`
         try:
             self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
@@ -138,20 +138,20 @@ class Session:
         file as a descriptor instead of its text. Raises UnknownSchema, NotAsked, TooLargeSchema and RegistryError.
         """
         place = (_context(subject), key, serialized)
-        known = self._known.get(place)
-        if isinstance(known, TooLargeSchema):
-            raise known
-        if known is not None:
-            return known
+        schema = self._schemas.get(place)
+        if isinstance(schema, TooLargeSchema):
+            raise schema
+        if schema is not None:
+            return schema
         since = time.monotonic() - _UNKNOWN_AGAIN
         if self._unknown.get(place, since) > since or (isinstance(key, int) and key > _LARGEST_ID):
             raise UnknownSchema(f"schema {key}")
         if len(self._unknown) >= _MOST_UNKNOWN:
-            self._unknown = {each: asked for each, asked in self._unknown.items() if asked > since}
+            self._unknown = {missing: asked for missing, asked in self._unknown.items() if asked > since}
             if len(self._unknown) >= _MOST_UNKNOWN:
                 raise NotAsked(f"schema {key}")
         try:
-            known = (
+            schema = (
                 self._by_guid(key, subject, serialized)
                 if isinstance(key, UUID)
                 else self._by_id(key, subject, serialized)
@@ -160,10 +160,10 @@ class Session:
             self._unknown[place] = since + _UNKNOWN_AGAIN
             raise
         except TooLargeSchema as error:
-            self._known[place] = error
+            self._schemas[place] = error
             raise
-        self._known[place] = known
-        return known
+        self._schemas[place] = schema
+        return schema
 
     def _by_id(self, key: int, subject: str | None, serialized: bool) -> SchemaText:
         def ask(within: str | None) -> SchemaText:
@@ -248,15 +248,15 @@ class Session:
         """
         if room < 0:
             raise TooLargeSchema(f"it has more than {LARGEST_TEXT:,} characters with what it refers to")
-        for each in references:
-            if each.name in begun:
+        for reference in references:
+            if reference.name in begun:
                 continue
-            begun.add(str(each.name))
+            begun.add(str(reference.name))
             if len(begun) > MOST_REFERENCES:
                 raise TooLargeSchema(f"it refers to more than {MOST_REFERENCES} others")
-            text, more, place = self._referred(each, subject, serialized)
+            text, more, place = self._referred(reference, subject, serialized)
             room = self._collect(more, place, serialized, into=into, begun=begun, room=room - len(text))
-            into[str(each.name)] = text
+            into[str(reference.name)] = text
         return room
 
     def _referred(

@@ -152,14 +152,14 @@ def _reader(
     registry: Registry, target: QuerySchema, schema: SchemaKey, subject: str | None, ignore_rules: bool
 ) -> ReadColumn | DecodeFault:
     place = (registry, target, schema, subject, ignore_rules)
-    known = _readers.get(place)
-    if known is not None:
-        return known
+    reader = _readers.get(place)
+    if reader is not None:
+        return reader
     try:
         written = registry.session.schema(schema, subject=subject, serialized=target.schema.kind == "PROTOBUF")
     except NotAsked:
-        said = f"the registry at {registry.hosts} was not asked for schema {schema}: it lacks too many others"
-        return DecodeFault(Cause.UNKNOWN_SCHEMA, said, schema)
+        message = f"the registry at {registry.hosts} was not asked for schema {schema}: it lacks too many others"
+        return DecodeFault(Cause.UNKNOWN_SCHEMA, message, schema)
     except UnknownSchema:
         return DecodeFault(Cause.UNKNOWN_SCHEMA, f"the registry at {registry.hosts} has no schema {schema}", schema)
     except TooLargeSchema as error:
@@ -167,11 +167,11 @@ def _reader(
     made: ReadColumn | DecodeFault
     rules = "" if ignore_rules else rule_names(written.rules, READING)
     if written.kind != target.schema.kind:
-        said = f"schema {schema} is of type {written.kind}, and the query reads {target.schema.kind}"
-        made = DecodeFault(Cause.WRONG_SCHEMA, said, schema)
+        message = f"schema {schema} is of type {written.kind}, and the query reads {target.schema.kind}"
+        made = DecodeFault(Cause.WRONG_SCHEMA, message, schema)
     elif rules:
-        said = f"schema {schema} has rules for readers, which are not run: {rules}. See ignore_rules"
-        made = DecodeFault(Cause.INCOMPATIBLE, said, schema)
+        message = f"schema {schema} has rules for readers, which are not run: {rules}. See ignore_rules"
+        made = DecodeFault(Cause.INCOMPATIBLE, message, schema)
     else:
         try:
             made = format_of(target).reader(written)

@@ -55,18 +55,18 @@ def format_of(target: QuerySchema) -> Format:
     return AvroFormat(target.schema, connect_types=target.connect_types)
 
 
-def same(one: SchemaText, other: SchemaText) -> bool:
+def same(first: SchemaText, second: SchemaText) -> bool:
     """Whether the texts certainly say the same: in JSON in another order, in Protobuf in another form of a file. What
     they refer to is not compared.
     """
-    if one.kind != other.kind:
+    if first.kind != second.kind:
         return False
-    if one.kind == "PROTOBUF":
+    if first.kind == "PROTOBUF":
         from spark_kafka_eos.registry.protobuf import same_file
 
-        return same_file(one, other)
+        return same_file(first, second)
     try:
-        texts = {json.dumps(json.loads(text), sort_keys=True) for text in (one.text, other.text)}
+        texts = {json.dumps(json.loads(text), sort_keys=True) for text in (first.text, second.text)}
     except (ValueError, RecursionError):
-        return one.text == other.text
+        return first.text == second.text
     return len(texts) == 1

@@ -76,10 +76,12 @@ def header_ids(headers: pa.ListArray, name: str) -> pa.BinaryArray:
     them: a list of structs of key and value.
     """
     entries = headers.flatten()
-    found = np.flatnonzero(pc.equal(entries.field(0), name).fill_null(fill_value=False).to_numpy(zero_copy_only=False))
+    matches = np.flatnonzero(
+        pc.equal(entries.field(0), name).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
+    )
     count = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     places = np.full(len(headers), -1, np.int64)
-    places[np.repeat(np.arange(len(headers)), count)[found]] = found  # of a row's, the last one stays
+    places[np.repeat(np.arange(len(headers)), count)[matches]] = matches  # of a row's, the last one stays
     return entries.field(1).take(pa.array(places, mask=places < 0))
 
 
@@ -123,7 +125,7 @@ def _prefixed(column: pa.BinaryArray, rows: NDArray[np.int64], *, in_header: boo
         at = start[by_guid]
         table = data[at[:, None] + np.arange(1, _GUID_BYTES)]
         guids = np.ascontiguousarray(table).view("V16").reshape(-1)
-        groups += _grouped(guids, rows[by_guid], 0 if in_header else _GUID_BYTES, lambda each: UUID(bytes=bytes(each)))
+        groups += _grouped(guids, rows[by_guid], 0 if in_header else _GUID_BYTES, lambda guid: UUID(bytes=bytes(guid)))
     other = ~(by_id | by_guid)
     glue = other & (magic == _GLUE) & (size >= _GLUE_BYTES)
     unframed = {

@@ -62,8 +62,8 @@ _DRAFTS = {
 
 
 class JsonFormat:
-    def __init__(self, wanted: SchemaText) -> None:
-        schema, self._validator, resolver = _parsed(wanted)
+    def __init__(self, text: SchemaText) -> None:
+        schema, self._validator, resolver = _parsed(text)
         try:
             self._shape = shape(schema, resolver)
         except (TypeError, AttributeError, RecursionError) as error:  # of a schema that it refers to
@@ -115,11 +115,11 @@ def _parsed(text: SchemaText) -> tuple[Any, jsonschema_rs.Validator, Any]:
     try:
         schema = _of_draft(json.loads(text.text), _DRAFT_7)
         draft = schema["$schema"] if isinstance(schema, dict) else _DRAFT_7
-        others = [(name, _of_draft(json.loads(each), draft)) for name, each in text.references]
+        others = [(name, _of_draft(json.loads(other), draft)) for name, other in text.references]
         registry = jsonschema_rs.Registry(others) if others else None
         validator_class = jsonschema_rs.validator_cls_for({"$schema": draft})
         validator = validator_class(schema, registry=registry, pattern_options=_PATTERNS, offline=True)
-        references = References().with_resources((name, _resource(each)) for name, each in others)
+        references = References().with_resources((name, _resource(other)) for name, other in others)
     except jsonschema_rs.ValidationError as error:
         if error.kind.name == "$ref":
             raise UnsupportedSchema("nothing is found under one of its references") from error

@@ -80,14 +80,14 @@ class _Part(NamedTuple):
 
     def referred(self, reference: str) -> _Part:
         try:
-            found = self.resolver.lookup(reference)
+            referent = self.resolver.lookup(reference)
         except Unresolvable as error:
             raise UnsupportedSchema(f"nothing is found under {reference}") from error
         return _Part(
-            found.contents,
-            self.specification.detect(found.contents),
-            found.resolver,
-            self.above.within(str(id(found.contents)), reference),
+            referent.contents,
+            self.specification.detect(referent.contents),
+            referent.resolver,
+            self.above.within(str(id(referent.contents)), reference),
         )
 
 
@@ -241,8 +241,8 @@ def _add(place: _Part, merged: _Conjunction) -> None:
     schema = place.schema
     merged.narrow(_types(schema))
     merged.required.update(schema.get("required", ()))
-    for name, each in schema.get("properties", {}).items():
-        merged.fields.setdefault(name, []).append(place.below(each))
+    for name, part in schema.get("properties", {}).items():
+        merged.fields.setdefault(name, []).append(place.below(part))
     merged.has_patterns |= bool(schema.get("patternProperties"))
     if isinstance(schema.get("additionalProperties"), dict):
         merged.other_fields.append(place.below(schema["additionalProperties"]))
@@ -254,7 +254,7 @@ def _add(place: _Part, merged: _Conjunction) -> None:
     if "if" in schema:
         merged.conditional += [place.below(schema[word]) for word in ("then", "else") if word in schema]
     for word in ("dependentSchemas", "dependencies"):
-        merged.conditional += [place.below(each) for each in schema.get(word, {}).values() if isinstance(each, dict)]
+        merged.conditional += [place.below(part) for part in schema.get(word, {}).values() if isinstance(part, dict)]
     merged.is_dynamic |= "$dynamicRef" in schema or "$recursiveRef" in schema
 
 
@@ -262,15 +262,15 @@ def _types(schema: Any) -> frozenset[str] | None:
     """The types of its values as far as the schema itself says; None if it does not."""
     if not isinstance(schema, dict):
         return None
-    said = []
+    restrictions = []
     if "type" in schema:
         kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-        said.append(frozenset().union(*(_TYPES.get(kind, {kind}) for kind in kinds)))
+        restrictions.append(frozenset().union(*(_TYPES.get(kind, {kind}) for kind in kinds)))
     if "const" in schema:
-        said.append(frozenset({_type(schema["const"])}))
+        restrictions.append(frozenset({_type(schema["const"])}))
     if "enum" in schema:
-        said.append(frozenset(map(_type, schema["enum"])))
-    return frozenset.intersection(*said) if said else None
+        restrictions.append(frozenset(map(_type, schema["enum"])))
+    return frozenset.intersection(*restrictions) if restrictions else None
 
 
 def _type(value: Any) -> str:

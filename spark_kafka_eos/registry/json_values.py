@@ -60,7 +60,7 @@ def _struct_reader(fields: list[tuple[str, Reader]]) -> Reader:
 
 def _map_reader(read_element: Reader) -> Reader:
     def read(value: Any) -> Any:
-        return None if value is None else [(_string(key), read_element(each)) for key, each in value.items()]
+        return None if value is None else [(_string(key), read_element(item)) for key, item in value.items()]
 
     return read
 
@@ -71,7 +71,7 @@ def _list_reader(read_element: Reader) -> Reader:
             return None
         if not isinstance(value, list):
             raise TypeError
-        return [read_element(each) for each in value]
+        return [read_element(item) for item in value]
 
     return read
 
@@ -137,7 +137,7 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(_in_utc(each.type)) for each in kind])
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(kind.key_field, kind.item_field.with_type(_in_utc(kind.item_type)))
     if pa.types.is_list(kind):
@@ -188,7 +188,7 @@ def _scalar_writer(shape: ShapeKind, kind: pa.DataType) -> Writer | None:
 
 
 def _struct_writer(shape: Shape, kind: pa.StructType, path: str) -> Writer:
-    names = [each.name for each in kind]
+    names = [field.name for field in kind]
     unknown = set(names) - shape.parts.keys()
     if unknown:
         named = ", ".join(sorted(f"{path}.{name}" for name in unknown))
@@ -216,14 +216,14 @@ def _struct_writer(shape: Shape, kind: pa.StructType, path: str) -> Writer:
 
 def _map_writer(write_element: Writer) -> Writer:
     def write(value: Any) -> Any:
-        return {key: None if each is None else write_element(each) for key, each in value}
+        return {key: None if item is None else write_element(item) for key, item in value}
 
     return write
 
 
 def _list_writer(write_element: Writer) -> Writer:
     def write(value: Any) -> Any:
-        return [None if each is None else write_element(each) for each in value]
+        return [None if item is None else write_element(item) for item in value]
 
     return write
 
@@ -266,7 +266,7 @@ def refuse_constant(_: str) -> NoReturn:
 def _natural(kind: pa.DataType) -> Shape | None:
     """The shape that JSON has for a type; None if it has none. A struct's nulls are written."""
     if pa.types.is_struct(kind):
-        parts = {each.name: _natural(each.type) or TEXT for each in kind}
+        parts = {field.name: _natural(field.type) or TEXT for field in kind}
         return Shape("struct", parts, frozenset(parts))
     if pa.types.is_map(kind):
         return Shape("map", {"element": _natural(kind.item_type) or TEXT})
@@ -307,7 +307,7 @@ def _with_decimals(value: Any) -> str:
         case Decimal():
             return str(value)
         case dict():
-            return "{" + ", ".join(f"{json.dumps(key)}: {_with_decimals(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{json.dumps(key)}: {_with_decimals(item)}" for key, item in value.items()) + "}"
         case list():
             return "[" + ", ".join(map(_with_decimals, value)) + "]"
     return json.dumps(value, allow_nan=False)

@@ -63,7 +63,7 @@ _BUILT_IN = {
     for name in names
 }  # fmt: skip
 _TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
-_WRAPPERS = {each.full_name for each in wrappers_pb2.DESCRIPTOR.message_types_by_name.values()}
+_WRAPPERS = {wrapper.full_name for wrapper in wrappers_pb2.DESCRIPTOR.message_types_by_name.values()}
 _JSON = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
 _F = FieldDescriptor
 _SCALARS = {
@@ -89,8 +89,8 @@ _MOST_INDEXES = 64  # of a message in its file: how deep it is nested
 
 
 class ProtobufFormat:
-    def __init__(self, wanted: SchemaText, message: str = "") -> None:
-        files = _files(wanted)
+    def __init__(self, text: SchemaText, message: str = "") -> None:
+        files = _files(text)
         try:
             self._message = files.pool.FindMessageTypeByName(message) if message else next(iter(files.messages))
         except (KeyError, StopIteration):
@@ -125,16 +125,16 @@ class ProtobufFormat:
         paths = _paths(rows)
         rows.note(rows.at > rows.end)
         for path, which in paths:
-            found = files.message(path)
-            if found is None or found.full_name != self.name:
+            written = files.message(path)
+            if written is None or written.full_name != self.name:
                 for number in which.tolist():
-                    rows.note_one(number, Cause.UNDECODABLE if found is None else Cause.WRONG_SCHEMA)
+                    rows.note_one(number, Cause.UNDECODABLE if written is None else Cause.WRONG_SCHEMA)
 
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
         if not (pa.types.is_struct(column.type) or pa.types.is_null(column.type)):
             raise InvalidSchema(f"the value has the type {column.type}, and its schema is message {self.name}")
         start = prefix + self._indexes
-        values = (None if each is None else self._written(each, start) for each in column.to_pylist())
+        values = (None if value is None else self._written(value, start) for value in column.to_pylist())
         return pa.array(list(values), pa.binary())
 
     def _written(self, value: dict[str, Any], start: bytes) -> bytes:
@@ -143,12 +143,12 @@ class ProtobufFormat:
         return start + cast(bytes, message.SerializeToString(deterministic=True))
 
 
-def same_file(one: SchemaText, other: SchemaText) -> bool:
+def same_file(first: SchemaText, second: SchemaText) -> bool:
     """Whether two descriptors declare the same, whatever they leave to be inferred. Both are read with the files that
-    `other` refers to.
+    `second` refers to.
     """
     try:
-        return _declared(SchemaText(one.kind, one.text, other.references)) == _declared(other)
+        return _declared(SchemaText(first.kind, first.text, second.references)) == _declared(second)
     except UnsupportedSchema:
         return False
 
@@ -181,13 +181,13 @@ class _Files:
         yield from self._roots
 
     def message(self, path: tuple[int, ...]) -> Descriptor | None:
-        found, among = None, self._roots
+        descriptor, among = None, self._roots
         for index in path:
             if not 0 <= index < len(among):
                 return None
-            found = among[index]
-            among = list(found.nested_types)
-        return found
+            descriptor = among[index]
+            among = list(descriptor.nested_types)
+        return descriptor
 
 
 def _files(text: SchemaText) -> _Files:
@@ -195,10 +195,10 @@ def _files(text: SchemaText) -> _Files:
     pool = DescriptorPool()
     added: set[str] = set()
     protos = {}
-    for name, each in (*text.references, ("", text.text)):
+    for name, content in (*text.references, ("", text.text)):
         proto = descriptor_pb2.FileDescriptorProto()
         try:
-            proto.ParseFromString(base64.b64decode(each, validate=True))
+            proto.ParseFromString(base64.b64decode(content, validate=True))
         except (DecodeError, binascii.Error, ValueError):
             raise UnsupportedSchema(
                 "a Protobuf schema must be a serialized FileDescriptorProto in base64, as registries return it for "
@@ -206,8 +206,8 @@ def _files(text: SchemaText) -> _Files:
             ) from None
         proto.name = name or proto.name or "schema.proto"
         protos[proto.name] = proto
-    for each in protos.values():
-        _add(each.name, protos, pool, added)
+    for name in protos:
+        _add(name, protos, pool, added)
     try:
         return _Files(pool, proto.name)
     except (KeyError, TypeError) as error:
@@ -249,11 +249,11 @@ def _indexes(message: Descriptor) -> bytes:
     path: list[int] = []
     here: Any = message
     while here.containing_type is not None:
-        path.insert(0, [each.full_name for each in here.containing_type.nested_types].index(here.full_name))
+        path.insert(0, [part.full_name for part in here.containing_type.nested_types].index(here.full_name))
         here = here.containing_type
     path.insert(0, list(message.file.message_types_by_name).index(here.name))
     numbers = [0] if path == [0] else [len(path), *path]
-    return b"".join(varint_column([varints(each)], 1)[0].as_py() for each in numbers)
+    return b"".join(varint_column([varints(part)], 1)[0].as_py() for part in numbers)
 
 
 def _paths(rows: Rows) -> list[tuple[tuple[int, ...], Any]]:
@@ -261,7 +261,7 @@ def _paths(rows: Rows) -> list[tuple[tuple[int, ...], Any]]:
     count = longs(rows)
     if not count.any():
         return [((0,), np.arange(len(rows)))]
-    found: dict[tuple[int, ...], list[int]] = {}
+    rows_by_path: dict[tuple[int, ...], list[int]] = {}
     wrong = (count < 0) | (count > _MOST_INDEXES)
     rows.note(wrong)
     count[wrong] = 0
@@ -273,18 +273,18 @@ def _paths(rows: Rows) -> list[tuple[tuple[int, ...], Any]]:
             paths[row].append(index)
         rows.join(which, some)
     for row, path in enumerate(paths):
-        found.setdefault(tuple(path) or (0,), []).append(row)
-    return [(path, np.array(which)) for path, which in found.items()]
+        rows_by_path.setdefault(tuple(path) or (0,), []).append(row)
+    return [(path, np.array(which)) for path, which in rows_by_path.items()]
 
 
-def _check_fields(written: Descriptor, wanted: Descriptor, seen: set[tuple[str, str]]) -> None:
+def _check_fields(written: Descriptor, target: Descriptor, seen: set[tuple[str, str]]) -> None:
     """Raises Incompatible if a field's number has another type in the writer's schema, whose values it cannot hold:
     Protobuf would cut them, or take the field for one that it does not know and leave the reader's at its default.
     """
-    if (written.full_name, wanted.full_name) in seen:
+    if (written.full_name, target.full_name) in seen:
         return
-    seen.add((written.full_name, wanted.full_name))
-    for field in wanted.fields:
+    seen.add((written.full_name, target.full_name))
+    for field in target.fields:
         other = written.fields_by_number.get(field.number)
         if other is None:
             continue
@@ -311,7 +311,7 @@ def _struct(message: Descriptor, above: Nesting) -> pa.DataType:
     inside = above.within(message.full_name, f"message {message.full_name}")
     if not message.fields:
         raise UnsupportedSchema(f"message {message.full_name} has no fields, and Spark cannot read such a struct")
-    return pa.struct([pa.field(each.name, _type(each, inside)) for each in message.fields])
+    return pa.struct([pa.field(field.name, _type(field, inside)) for field in message.fields])
 
 
 def _type(field: FieldDescriptor, above: Nesting) -> pa.DataType:
@@ -346,11 +346,11 @@ def _columns(message: Descriptor, values: Sequence[Any], rows: Rows | None) -> p
     """The struct of `values`, some of which may be None. `rows` are theirs, if there is one for each."""
     kind = _struct(message, Nesting())
     columns = []
-    for field, each in zip(message.fields, kind, strict=True):
+    for field, part in zip(message.fields, kind, strict=True):
         take = _taker(field)
         taken = [None if value is None else take(value) for value in values]
         if _is_map(field) or _repeated(field) or not _is_struct(field):
-            columns.append(_array(taken, each.type, rows))
+            columns.append(_array(taken, part.type, rows))
         else:
             columns.append(_columns(field.message_type, taken, rows))
     mask = pa.array([value is None for value in values], pa.bool_())
@@ -386,10 +386,10 @@ def _taker(field: FieldDescriptor) -> Callable[[Any], Any]:
     name = field.name
     if _is_map(field):
         value = _python(field.message_type.fields_by_number[2])
-        return lambda message: [(key, value(each)) for key, each in getattr(message, name).items()]
+        return lambda message: [(key, value(item)) for key, item in getattr(message, name).items()]
     single = _python(field)
     if _repeated(field):
-        return lambda message: [single(each) for each in getattr(message, name)]
+        return lambda message: [single(item) for item in getattr(message, name)]
     plain = _is_struct(field) or (field.message_type is None and field.type != _F.TYPE_ENUM)
     if not field.has_presence:
         return (lambda message: getattr(message, name)) if plain else lambda message: single(getattr(message, name))
@@ -401,7 +401,7 @@ def _taker(field: FieldDescriptor) -> Callable[[Any], Any]:
 def _python(field: FieldDescriptor) -> Callable[[Any], Any]:
     """The function from a single value to what `pa.array` takes."""
     if field.type == _F.TYPE_ENUM:
-        names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
+        names = {number: symbol.name for number, symbol in field.enum_type.values_by_number.items()}
         return lambda number: names.get(number, str(number))
     if field.message_type is None:
         return lambda value: value
@@ -416,14 +416,16 @@ def _python(field: FieldDescriptor) -> Callable[[Any], Any]:
         return lambda value: json_format.MessageToJson(value, indent=None)
     if not field.message_type.fields:
         return lambda _: True
-    takers = [(each.name, _taker(each), _is_struct(each) and not _repeated(each)) for each in field.message_type.fields]
-    nested = {each.name: _python(each) for each in field.message_type.fields if _is_struct(each)}
+    takers = [
+        (inner.name, _taker(inner), _is_struct(inner) and not _repeated(inner)) for inner in field.message_type.fields
+    ]
+    nested = {inner.name: _python(inner) for inner in field.message_type.fields if _is_struct(inner)}
 
     def struct(message: Any) -> dict[str, Any]:
         row = {}
-        for each, take, is_struct in takers:
+        for inner, take, is_struct in takers:
             value = take(message)
-            row[each] = nested[each](value) if is_struct and value is not None else value
+            row[inner] = nested[inner](value) if is_struct and value is not None else value
         return row
 
     return struct
@@ -437,12 +439,12 @@ def _fill(message: Any, value: dict[str, Any], path: str) -> None:
     unknown = set(value) - set(fields)
     if unknown:
         raise InvalidSchema(f"{path} has fields that its message lacks: {', '.join(sorted(unknown))}")
-    for name, each in value.items():
-        if each is None:
+    for name, part in value.items():
+        if part is None:
             continue
         where = f"{path}.{name}"
         try:
-            _set(message, fields[name], each, where)
+            _set(message, fields[name], part, where)
         except (
             TypeError,
             ValueError,
@@ -457,17 +459,17 @@ def _set(message: Any, field: FieldDescriptor, value: Any, path: str) -> None:
     target = getattr(message, field.name)
     if _is_map(field):
         of_key, inner = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
-        for key, each in value:
+        for key, item in value:
             if inner.message_type is None:
-                target[_scalar(of_key, key)] = _scalar(inner, each)
+                target[_scalar(of_key, key)] = _scalar(inner, item)
             else:
-                _set_message(target[_scalar(of_key, key)], each, path)
+                _set_message(target[_scalar(of_key, key)], item, path)
     elif _repeated(field):
-        for each in value:
+        for item in value:
             if field.message_type is None:
-                target.append(_scalar(field, each))
+                target.append(_scalar(field, item))
             else:
-                _set_message(target.add(), each, path)
+                _set_message(target.add(), item, path)
     elif field.message_type is None:
         setattr(message, field.name, _scalar(field, value))
     elif field.message_type.fields or value is not False:
@@ -495,6 +497,6 @@ def _set_message(target: Any, value: Any, path: str) -> None:
 
 def _scalar(field: FieldDescriptor, value: Any) -> Any:
     if field.type == _F.TYPE_ENUM:
-        found = field.enum_type.values_by_name.get(value)
-        return int(value) if found is None else found.number
+        symbol = field.enum_type.values_by_name.get(value)
+        return int(value) if symbol is None else symbol.number
     return int(value) if isinstance(value, Decimal) else value
