@@ -147,7 +147,11 @@ PARTS = {
         "tests/spark/test_tokens.py",
         "tests/unit/test_deployment_files.py",
     ],
-    "connect": ["tests/spark/test_connect_kills.py", "tests/spark/test_connect_limits.py"],
+    "connect": [
+        "tests/spark/test_connect.py",
+        "tests/spark/test_connect_kills.py",
+        "tests/spark/test_connect_limits.py",
+    ],
     "object-stores": ["tests/spark/test_object_stores.py"],
     "yarn": ["tests/spark/test_yarn.py"],
     "kubernetes": ["tests/spark/test_kubernetes.py"],

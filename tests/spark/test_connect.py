@@ -13,6 +13,8 @@ from confluent_kafka import Producer
 
 from spark_kafka_eos.testing.driver import python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from tests.failing_calls import KNOWN_OVER_CONNECT
+from tests.producing import produce
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -50,26 +52,22 @@ def errors(
     for number in range(30):
         producer.produce(orders, key=str(number), value=json.dumps({"paid": "true" if number % 3 == 0 else "false"}))
     producer.flush()
+    folder = str(tmp_path_factory.mktemp("connect"))
+    return errors_of(JOB, kafka.bootstrap, topic, folder, orders, paid, dead, copied)
+
+
+def errors_of(job: Path, *arguments: str, timeout: float = 280) -> dict[str, str | None]:
+    """What the job prints last."""
     testing = {"SPARK_TESTING": "1"}  # a free port for the server instead of the one that everybody's has
     done = subprocess.run(
-        [
-            sys.executable,
-            JOB,
-            kafka.bootstrap,
-            topic,
-            str(tmp_path_factory.mktemp("connect")),
-            orders,
-            paid,
-            dead,
-            copied,
-        ],
+        [sys.executable, job, *arguments],
         env={**os.environ, **python_environment(), **testing},
         stdout=subprocess.PIPE,
         check=True,
-        timeout=280,
+        timeout=timeout,
     )
-    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    printed: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+    return printed
 
 
 def test_the_driver_appends_and_the_executors_mode_is_refused(errors: dict[str, str | None]) -> None:
@@ -131,3 +129,20 @@ def test_a_function_of_arrow_batches_runs_on_the_server(
 ) -> None:
     assert errors["arrow"] is None
     assert len(read_committed(kafka.bootstrap, copied)) == 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_batch_follows_one_that_failed_although_the_function_caught_the_error(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Of three batches of ten records."""
+    topics = [*(fails.__name__ for fails in KNOWN_OVER_CONNECT), "at-least-once"]
+    source, *_ = [kafka.create_topic(name) for name in ("connect-caught", *topics)]
+    produce(kafka.bootstrap, source, [b"%d" % number for number in range(30)])
+    errors = errors_of(JOB.with_name("connect_caught.py"), kafka.bootstrap, source, str(tmp_path), timeout=800)
+    for name in topics:
+        assert "in this run, batch 1 began and did not end in a commit" in str(errors[name]), name
+        assert "Nothing was committed" in str(errors[name])
+        assert len(read_committed(kafka.bootstrap, name)) == 10, name
+    assert "the last committed batch is 0, but the checkpoint is at batch 2" in str(errors["started again"])
