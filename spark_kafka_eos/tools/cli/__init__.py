@@ -1,1 +1,1 @@
-"""The command line `kafka-eos`, one file per command."""
+"""The command line `kafka-eos`, one file per command; the largest, `query`, has its tables and its JSON apart."""

@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.tools.cli import query, top_rows, transaction_tables
+from spark_kafka_eos.tools.cli import query_tables, top_rows, transaction_tables
 from spark_kafka_eos.tools.cli.terminal import Text
 from spark_kafka_eos.tools.cli.top_rows import MOST_ROWS, Columns, Picture, Row
 from spark_kafka_eos.tools.operators.outputs import outputs
@@ -271,7 +271,7 @@ def describe(picture: Picture, table: str, key: str) -> RenderableType:
         )
     if table == "queries":
         row = next(query for query in picture.queries if query.transactional_id == key)
-        return query.description(row, survey.taken_ms, written=outputs(row.outputs, survey))
+        return query_tables.description(row, survey.taken_ms, written=outputs(row.outputs, survey))
     return transaction_tables.description(survey, survey.transactions[key])
 
 

@@ -15,8 +15,8 @@ from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEnt
 from spark_kafka_eos.ledger.verdicts import decide
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
-from spark_kafka_eos.tools.cli import query as command
-from spark_kafka_eos.tools.cli.query import description, list_table
+from spark_kafka_eos.tools.cli import query_tables as command
+from spark_kafka_eos.tools.cli.query_tables import description, list_table
 from spark_kafka_eos.tools.cli.refusal import diagnosis_json, diagnosis_view
 from spark_kafka_eos.tools.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
 from tests.batches import reads, record
@@ -84,7 +84,7 @@ def test_records_bytes_and_time_of_a_batch_are_unknown_where_its_entry_lacks_the
     written = BatchCounts(records=1_000, bytes=7_000, milliseconds=12)
     old, new = (LedgerEntry(query_id="q", batch_id=7, digest="d", serial=8, written=each) for each in (None, written))
     for entry, said in ((old, ["?", "?", "?"]), (new, ["1,000", "7.0 kB", "12 ms"])):
-        text = shown(command._history_view(command._Snapshot(queries=[query(entry, None)], now_ms=NOW)))
+        text = shown(command.history_view(command.Snapshot(queries=[query(entry, None)], now_ms=NOW)))
         [row] = [line for line in text.splitlines() if line.startswith("│")]
         assert [cell.strip() for cell in row.split("│")[4:7]] == said
 
@@ -96,7 +96,7 @@ def test_offsets_that_were_deleted_before_the_query_read_them_are_shown_in_red()
     late = replace(query(entry, OPEN), sources=(source,))
     console = Console(width=80, force_terminal=True, color_system="standard")
     with console.capture() as captured:
-        console.print(command._lag_view(command._Snapshot(queries=[late], now_ms=NOW)))
+        console.print(command.lag_view(command.Snapshot(queries=[late], now_ms=NOW)))
     assert "\x1b[1;31m15 offsets were deleted before the query read them.\x1b[0m" in captured.get()
 
 

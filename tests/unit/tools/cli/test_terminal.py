@@ -17,7 +17,7 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.words import printable
 from spark_kafka_eos.tools.cli import terminal, top_screen, transaction_tables
 from spark_kafka_eos.tools.cli.errors import show
-from spark_kafka_eos.tools.cli.query import description, list_table
+from spark_kafka_eos.tools.cli.query_tables import description, list_table
 from spark_kafka_eos.tools.cli.terminal import Console, Text
 from spark_kafka_eos.tools.cli.top_rows import Picture
 from spark_kafka_eos.tools.operators.outputs import outputs
