@@ -181,11 +181,13 @@ def changed(place: Place, table: str) -> dict[int, str]:
     return {row.id: row.what for row in place.spark.table(table).collect()}
 
 
-def test_a_reader_by_key_of_the_changes_ends_with_the_table(kafka, place: Place) -> None:
-    name = "stock-by-key"
+@pytest.mark.parametrize("options", ["", '"appendMode": "executors", '], ids=["as the page has it", "executors"])
+def test_a_reader_by_key_of_the_changes_ends_with_the_table(kafka, place: Place, options: str) -> None:
+    """On one machine the driver appends, on a cluster the executors do."""
+    name = f"stock-by-key-{len(options)}"
     topic, table = kafka.create_topic(f"changes-of-{name}", 2), f"delta.`{place.folder}/lake/{name}`"
     rows = changed(place, table)
-    place.run(CHANGES.replace("stock", name))
+    place.run(CHANGES.replace("stock", name).replace("(kafka | {", f"(kafka | {{{options}"))
     assert by_key(place.sent(topic)) == rows
     assert by_version(place.sent(topic)) == rows
 
