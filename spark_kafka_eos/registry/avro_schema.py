@@ -156,7 +156,8 @@ def _once_defined(tree: Any, space: str, defined: dict[str, Any]) -> Any:
         return tree
     if isinstance(tree.get("name"), str) and tree.get("type") in ("record", "error", "enum", "fixed"):
         name = tree["name"] if "." in tree["name"] else f"{tree.get('namespace', space)}.{tree['name']}".lstrip(".")
-        if name in defined and defined[name] == tree:
+        # Within a namespace, a name without one would stand for that namespace's own.
+        if name in defined and defined[name] == tree and ("." in name or not space):
             return name
         defined[name] = tree
         space = name.rpartition(".")[0]

@@ -450,3 +450,11 @@ def test_a_type_that_is_defined_again_in_the_same_words_is_the_one():
     changed = twice | {"fields": [twice["fields"][0], {"name": "y", "type": money | {"doc": "another"}}]}
     with pytest.raises(UnsupportedSchema, match="redefined"):
         parse(json.dumps(changed))
+
+
+def test_a_type_without_a_namespace_that_is_defined_again_in_one_is_never_taken_for_that_namespaces_own():
+    bare = {"type": "enum", "name": "E", "namespace": "", "symbols": ["A", "B"]}
+    own = {"type": "enum", "name": "E", "namespace": "one", "symbols": ["X", "Y"]}
+    fields = [{"name": name, "type": kind} for name, kind in (("a", bare), ("b", own), ("c", bare))]
+    with pytest.raises(UnsupportedSchema, match="redefined"):
+        parse(json.dumps({"type": "record", "name": "one.R", "fields": fields}))
