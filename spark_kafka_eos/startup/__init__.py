@@ -7,7 +7,8 @@ quickack    has the JVM send a task's input to its worker at once, instead of th
 frozen      keeps what was imported out of Spark's garbage collection after each task, 50 ms each
 
 In other places, for the same reason: names are imported when they are first used (`lazy.py`); one record is encoded
-without NumPy (`kafka/wire/single.py`, 110 ms); `spark/sink.py` imports pandas while rows are read. The command
+without NumPy (`kafka/wire/single.py`, 110 ms); `spark/sink.py` imports pandas while rows are read. PySpark is
+imported with its bytecode, not from its ZIP (`../kafka_eos_python/installed_pyspark.py`); and the command
 `kafka-eos-python` starts processes that have imported all of it (`../kafka_eos_python`).
 tests/unit/spark/test_imports_of_processes.py has the list of what each process imports.
 """
