@@ -54,7 +54,6 @@ from spark_kafka_eos.transaction.doubt import CommitDoubt
 from spark_kafka_eos.transaction.owner import Owner
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.conftest import options_of
-from tests.coordinating import TransactionCoordinator
 from tests.copying import SLOTS, Copy, Stage, traced, with_values
 from tests.letters import headers_of
 from tests.producing import produce, transact
@@ -216,17 +215,17 @@ def a_stage_runs_again_with_its_blocks_in_another_order(world, patch):
 
 
 def a_commit_is_applied_and_not_answered(world, patch):
-    end, first = TransactionCoordinator.end, iter([True])
+    end, first = transactions.end_transaction, iter([True])
 
-    def lossy(self, identity, *, commit):
-        following = end(self, identity, commit=commit)
+    def lossy(cluster, identity, *, commit):
+        following = end(cluster, identity, commit=commit)
         if commit and next(first, False):
             raise CommitOutcomeUnknown("the answer was lost")
         return following
 
     driver = world.driver()
     run(driver, 0)
-    patch.setattr(TransactionCoordinator, "end", lossy)
+    patch.setattr(transactions, "end_transaction", lossy)
     run(driver, 1, 2, 3)
 
 
@@ -238,15 +237,15 @@ def a_driver_commits_while_its_successor_starts(world, patch):
     driver.transaction.appending()
     identity = driver.transaction.identity
     driver.write(batch, identity)
-    init, first = TransactionCoordinator.init_producer_id, iter([True])
+    init, first = transactions.init_producer_id, iter([True])
 
-    def late(self, held=None, **more):
+    def late(*names, **more):
         if next(first, False):
             driver.transaction.commit(batch)
             driver.note(batch, identity.producer_id, identity.epoch)
-        return init(self, held, **more)
+        return init(*names, **more)
 
-    patch.setattr(TransactionCoordinator, "init_producer_id", late)
+    patch.setattr(transactions, "init_producer_id", late)
     run(successor, 1, 2, 3)
 
 
@@ -262,11 +261,11 @@ def a_driver_dies_between_a_batchs_offsets_and_its_end(world, patch):
     driver = world.driver()
     run(driver, 0)
 
-    def die(self, identity, *, commit):
+    def die(cluster, identity, *, commit):
         raise Killed
 
     with patch.context() as gone, contextlib.suppress(Killed):
-        gone.setattr(TransactionCoordinator, "end", die)
+        gone.setattr(transactions, "end_transaction", die)
         run(driver, 1)
     run(world.driver(), 1, 2, 3)
 
@@ -361,7 +360,7 @@ def skip_by_batch_id_alone(patch):
 
     patch.setattr(ledger_verdicts, "_own_entry", decide)
     # Or the batch after it is refused, since it does not start where the ledger says that this one ended.
-    patch.setattr(CommittedEnd, "moved", lambda self: None)
+    patch.setattr(CommittedEnd, "mismatch", lambda self: None)
 
 
 def no_ledger_taken_for_a_new_one(patch):
