@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_kafka_eos.dead_letters.causes import Cause
+from spark_kafka_eos.kafka.wire.unsigned import write_unsigned
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
 from spark_kafka_eos.registry.avro_schema import NULL, Array, Avro, Field, Map, Primitive, Record, Union, arrow_type
 from spark_kafka_eos.registry.client import LARGEST_TEXT
@@ -182,18 +183,11 @@ def _integer(bits: int) -> Encode:
 
 
 def _long(value: int) -> bytes:
-    folded = value << 1 if value >= 0 else (-value << 1) - 1
-    if folded < 0x80:
-        return _BYTES[folded]
-    made = bytearray()
-    while folded > 0x7F:
-        made.append(folded & 0x7F | 0x80)
-        folded >>= 7
-    made.append(folded)
-    return bytes(made)
+    folded = (value << 1) ^ (value >> 63)
+    return _BYTES[folded] if folded < 0x80 else write_unsigned(folded)
 
 
-_BYTES = [bytes([byte]) for byte in range(0x80)]
+_BYTES = [bytes([byte]) for byte in range(0x80)]  # most numbers: made once
 
 
 def _float(code: str) -> Encode:
