@@ -6,8 +6,12 @@ first batch compiles PySpark, for half a second to a second and a half.
 
 The wheel has `spark_kafka_eos.pth`, which pip puts into site-packages. Python's `site` module runs its line at each
 start: it looks for a `pyspark.zip` in the path, and calls this only if there is one. So this runs before any import of
-PySpark, and may not take long: it imports nothing that Python has not imported already.
+PySpark, and may not take long: it imports nothing that Python has not imported already, and opens no file. So it looks
+at places alone, where `archives`, which `kafka-eos-python` has time for, compares what is in the ZIP.
 """
+
+# To import pathlib takes longer than all of this.
+# ruff: noqa: PTH110, PTH112, PTH113, PTH118, PTH119
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ import os
 import sys
 
 VARIABLE = "KAFKA_EOS_PYSPARK"  # `zip`: the path stays as Spark makes it
-_ZIP = os.path.join("pyspark", "python", "lib", "pyspark.zip")  # noqa: PTH118 - pathlib takes longer than all of this
+_ZIP = os.path.join("pyspark", "python", "lib", "pyspark.zip")
 
 
 def leave_archives_out() -> None:
@@ -31,7 +35,7 @@ def without_own_archives(path: list[str]) -> list[str]:
     pip installs the ZIP as a part of PySpark, so both have the same release. py4j is a package of its own, and its ZIP
     has the release in its name.
     """
-    zips = {entry for entry in path if os.path.basename(entry) == "pyspark.zip"}  # noqa: PTH119
+    zips = {entry for entry in path if os.path.basename(entry) == "pyspark.zip"}
     site = _site_packages(zips.pop()) if len(zips) == 1 else None
     if site is None:
         return path
@@ -43,25 +47,25 @@ def _site_packages(archive: str) -> str | None:
     """The folder in which the PySpark is installed that the ZIP is a part of; None if there is no such one."""
     real = os.path.realpath(archive)
     site = real.removesuffix(os.sep + _ZIP)
-    daemon = os.path.join(site, "pyspark", "daemon.py")  # noqa: PTH118
-    return site if site != real and os.path.isfile(daemon) else None  # noqa: PTH113
+    daemon = os.path.join(site, "pyspark", "daemon.py")
+    return site if site != real and os.path.isfile(daemon) else None
 
 
 def _is_part(entry: str, site: str) -> bool:
     """Whether an entry of the path is an archive of the PySpark in `site`, whose modules are installed there too."""
     folder, name = os.path.split(os.path.realpath(entry))
-    pyspark = os.path.join(site, "pyspark")  # noqa: PTH118
-    if folder == os.path.join(pyspark, "jars"):  # noqa: PTH118
+    pyspark = os.path.join(site, "pyspark")
+    if folder == os.path.join(pyspark, "jars"):
         return name.startswith("spark-core_")  # it has no module; each import looks through its list of files
-    if folder != os.path.join(pyspark, "python", "lib"):  # noqa: PTH118
+    if folder != os.path.join(pyspark, "python", "lib"):
         return False
     release = name.removeprefix("py4j-").removesuffix("-src.zip")
-    return name == "pyspark.zip" or os.path.isdir(os.path.join(site, f"py4j-{release}.dist-info"))  # noqa: PTH112, PTH118
+    return name == "pyspark.zip" or os.path.isdir(os.path.join(site, f"py4j-{release}.dist-info"))
 
 
 def _first_with_pyspark(path: list[str]) -> str | None:
     """The first folder of the path in which Python finds a `pyspark`, resolved; None if there is none."""
     for entry in path:
-        if any(os.path.exists(os.path.join(entry, name)) for name in ("pyspark", "pyspark.py")):  # noqa: PTH110, PTH118
+        if any(os.path.exists(os.path.join(entry, name)) for name in ("pyspark", "pyspark.py")):
             return os.path.realpath(entry)
     return None

@@ -72,9 +72,8 @@ class LedgerKeeper:
         self._under = NOBODY  # the producer of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
         self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
-        self._stale_places: dict[
-            TopicPartition, bool
-        ] = {}  # places that do not say where the ledger is; true: of records, too
+        # Places that do not say where the ledger is; true: of records, too.
+        self._stale_places: dict[TopicPartition, bool] = {}
         # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
         self._answers: list[tuple[str, Callable[[], object], object]] = []
         self._waits = True  # for pending offsets; not where they may be those of another one's open transaction

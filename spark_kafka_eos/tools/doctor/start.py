@@ -42,9 +42,9 @@ def _imports(answers: Mapping[str, Interpreter], hindrance: str | None) -> Findi
 def _pyspark(answers: Mapping[str, Interpreter], environment: Mapping[str, str], launcher: str | None) -> Finding:
     subject = "start of Python: PySpark"
     compiling = [who for who, python in answers.items() if _compiles_pyspark(python)]
-    launched = all(Path(who).name == LAUNCHER for who in compiling)
     if not compiling:
         return Finding(severity=Severity.OK, subject=subject, found="imported with bytecode, or not at all")
+    launched = all(Path(who).name == LAUNCHER for who in compiling)
     return Finding(
         severity=Severity.WARNING,
         subject=subject,
