@@ -158,12 +158,10 @@ def _default(field: Field, path: str) -> pa.Scalar:
 
 
 def _from_union(writer: Union, target: Avro, path: str) -> ReadColumn:
-    reads: list[ReadColumn | str] = []
-    for branch in writer.branches:
-        try:
-            reads.append(reader(branch, target, path, full_name=_namesakes(branch, writer.branches) > 1))
-        except Incompatible as error:
-            reads.append(str(error))
+    reads = _branch_readers(
+        writer.branches,
+        lambda branch: reader(branch, target, path, full_name=_namesakes(branch, writer.branches) > 1),
+    )
     if all(isinstance(read, str) for read in reads):
         raise Incompatible("; ".join(dict.fromkeys(map(str, reads))))
     kind = arrow_type(target)
@@ -186,6 +184,17 @@ def _from_union(writer: Union, target: Avro, path: str) -> ReadColumn:
         return pa.concat_arrays(parts).take(pa.array(places))
 
     return read
+
+
+def _branch_readers(branches: Sequence[Avro], made: Callable[[Avro], ReadColumn]) -> list[ReadColumn | str]:
+    """What reads each branch, or why it cannot be read: only a record that has it is then refused."""
+    reads: list[ReadColumn | str] = []
+    for branch in branches:
+        try:
+            reads.append(made(branch))
+        except (Incompatible, UnsupportedSchema) as error:
+            reads.append(str(error))
+    return reads
 
 
 def _namesakes(kind: Avro, branches: Sequence[Avro]) -> int:
@@ -557,7 +566,7 @@ def _skip(writer: Avro) -> ReadColumn:
             return _skip_items(writer.items)
         case Map():
             return _skip_items(_entry(writer))
-    return _skip_branch([_skip(branch) for branch in writer.branches])
+    return _skip_branch(writer.branches)
 
 
 def _skip_items(items: Avro) -> ReadColumn:
@@ -570,14 +579,16 @@ def _skip_items(items: Avro) -> ReadColumn:
     return lambda rows: _blocks(rows, nothing, pa.null(), smallest, step)
 
 
-def _skip_branch(steps: Sequence[ReadColumn]) -> ReadColumn:
+def _skip_branch(branches: Sequence[Avro]) -> ReadColumn:
+    steps = _branch_readers(branches, _skip)
+
     def skip(rows: Rows) -> pa.Array:
         branch = _index(rows, len(steps))
         for number, step in enumerate(steps):
             which = np.flatnonzero(branch == number)
             if which.size:
                 some = rows.some(which)
-                step(some)
+                _branch(some, step, pa.null())
                 rows.join(which, some)
         return None
 

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from spark_kafka_eos.registry.connect_types import TIMESTAMP, VARIABLE_SCALE, ZONED, with_logical_type
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
@@ -127,44 +126,88 @@ def parse(text: str, references: Mapping[str, str] | None = None, *, connect_typ
     named: dict[str, Any] = {}
     hook = _with_connect_type if connect_types else _without_invalid_decimal
     try:
-        for referred in (references or {}).values():
-            _resolved(referred, named, hook)
-        return _build(_resolved(text, named, hook), named, Nesting())
+        trees = [_named(_json(schema, hook), "", named) for schema in (*(references or {}).values(), text)]
+        return _build(trees[-1], named, Nesting())
     except UnsupportedSchema:
         raise
-    except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnsupportedSchema(f"not an Avro schema: {type(error).__name__}: {error}") from error
     except RecursionError as error:
         raise UnsupportedSchema("the schema is nested too deeply") from error
 
 
-def _resolved(text: str, named: dict[str, Any], hook: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """The schema's JSON with full names, added to those of `named`. A schema may be a bare name, too: `string` beside
-    `"string"`. A default that does not fit its type only matters where it is needed; registries have many.
-    """
-    tree = text.strip() if text.strip() in _PRIMITIVES else json.loads(text, object_hook=hook)
-    return parse_schema(_once_defined(tree, "", {}), named, _ignore_default_error=True)
+def _json(text: str, hook: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """A schema may be a bare name, too: `string` beside `"string"`."""
+    return text.strip() if text.strip() in _PRIMITIVES else json.loads(text, object_hook=hook)
 
 
-def _once_defined(tree: Any, space: str, defined: dict[str, Any]) -> Any:
-    """The schema in namespace `space` with the full name in place of each definition that repeats one of `defined` in
-    the same words, as Avro's Java takes it since 1.12; fastavro would refuse the schema.
-    """
+def _named(tree: Any, space: str, named: dict[str, Any]) -> Any:
+    """The schema in namespace `space` with full names. Its definitions are added to those of `named`."""
     if isinstance(tree, list):
-        return [_once_defined(branch, space, defined) for branch in tree]
-    if not isinstance(tree, dict):
-        return tree
-    if isinstance(tree.get("name"), str) and tree.get("type") in ("record", "error", "enum", "fixed"):
-        name = tree["name"] if "." in tree["name"] else f"{tree.get('namespace', space)}.{tree['name']}".lstrip(".")
-        # Within a namespace, a name without one would stand for that namespace's own.
-        if name in defined and defined[name] == tree and ("." in name or not space):
-            return name
-        defined[name] = tree
+        return [_named(branch, space, named) for branch in tree]
+    if isinstance(tree, str):
+        return tree if tree in _PRIMITIVES else _reference(tree, space, named)
+    match tree["type"]:
+        case "record" | "error" | "enum" | "fixed":
+            return _definition(tree, space, named)
+        case "array":
+            return tree | {"items": _named(tree["items"], space, named)}
+        case "map":
+            return tree | {"values": _named(tree["values"], space, named)}
+        case str() as kind:
+            return tree | {"type": _named(kind, space, named)}
+    raise ValueError(f"a type is {tree['type']}")
+
+
+def _reference(name: str, space: str, named: Mapping[str, Any]) -> str:
+    """The full name of a type that is named: in the namespace, else without one, else in the namespace further on. The
+    specification has the first only; Avro's Java writes schemas that need the second, and reads the third.
+    """
+    inside = _full_name(name, space)
+    return name if inside not in named and name in named else inside
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _definition(tree: dict[str, Any], space: str, named: dict[str, Any]) -> dict[str, Any]:
+    """With full names. One that repeats another but for docs, aliases and an enum's default is taken as Avro's Java
+    takes it since 1.12.
+    """
+    name = _full_name(tree["name"], tree.get("namespace", space))
+    definition = {key: value for key, value in tree.items() if key != "namespace"} | {"name": name}
+    first = named.setdefault(name, definition)
+    if "symbols" in tree and len({*tree["symbols"]}) < len(tree["symbols"]):
+        raise ValueError(f"a symbol of {name} is there twice")
+    if tree["type"] in ("record", "error"):
         space = name.rpartition(".")[0]
-    parts = {key: _once_defined(tree[key], space, defined) for key in ("type", "items", "values") if key in tree}
-    if isinstance(tree.get("fields"), list):
-        parts["fields"] = [_once_defined(field, space, defined) for field in tree["fields"]]
-    return tree | parts
+        definition["fields"] = [field | {"type": _named(field["type"], space, named)} for field in tree["fields"]]
+    if first is not definition and _meaning(first) != _meaning(definition):
+        raise ValueError(f"redefined named type: {name}")
+    return definition
+
+
+def _meaning(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """What is the same in all definitions of a name."""
+    attributes = {key: value for key, value in definition.items() if key not in ("doc", "aliases", "default")}
+    fields = [
+        {key: value for key, value in field.items() if key not in ("doc", "aliases")}
+        | {"type": _outline(field["type"])}
+        for field in definition.get("fields", ())
+    ]
+    return attributes | {"fields": fields}
+
+
+def _outline(tree: Any) -> Any:
+    """A type with the names of those that are defined in it."""
+    if isinstance(tree, list):
+        return [_outline(branch) for branch in tree]
+    if isinstance(tree, str):
+        return tree
+    if "name" in tree:
+        return tree["name"]
+    return tree | {key: _outline(tree[key]) for key in ("items", "values") if key in tree}
 
 
 def _with_connect_type(tree: dict[str, Any]) -> dict[str, Any]:
@@ -172,7 +215,7 @@ def _with_connect_type(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_invalid_decimal(tree: dict[str, Any]) -> dict[str, Any]:
-    """Avro wants a logical type that is invalid ignored; fastavro would refuse the schema."""
+    """Avro wants a logical type that is invalid ignored."""
     if tree.get("logicalType") != "decimal":
         return tree
     precision, scale, size = (tree.get(key, 0) for key in ("precision", "scale", "size"))
@@ -191,6 +234,8 @@ def _build(tree: Any, named: Mapping[str, Any], above: Nesting) -> Avro:
         return _defined(tree, named, above)
     if tree in _PRIMITIVES:
         return Primitive(tree)
+    if tree not in named:
+        raise UnsupportedSchema(f"not an Avro schema: type {tree} is not defined")
     return _build(named[tree], named, above)
 
 
@@ -224,8 +269,7 @@ def _field(tree: Any, named: Mapping[str, Any], above: Nesting) -> Field:
 
 def _full(aliases: tuple[str, ...], name: str) -> tuple[str, ...]:
     """An alias without a namespace has that of the name it stands for."""
-    space = name.rpartition(".")[0]
-    return tuple(alias if "." in alias or not space else f"{space}.{alias}" for alias in aliases)
+    return tuple(_full_name(alias, name.rpartition(".")[0]) for alias in aliases)
 
 
 _LOGICAL = {

@@ -148,7 +148,7 @@ def _bare(tree: Tree) -> str:
     return f"{tree['namespace']}.{tree['name']}" if kind_of(tree) in {"record", "enum", "fixed"} else kind_of(tree)
 
 
-def _in_json(tree: Tree) -> str:
+def kind_in_json(tree: Tree) -> str:
     """What a default of the type is in JSON: of a union, it is of the first branch of that kind."""
     kinds = {"string": "text", "bytes": "text", "fixed": "text", "enum": "text", "map": "object", "record": "object"}
     return (kinds | dict.fromkeys(_NUMBERS, "number")).get(kind_of(tree), kind_of(tree))
@@ -159,7 +159,7 @@ def default(chance: random.Random, tree: Tree) -> Any:
     match kind_of(tree):
         case "union":
             branch = chance.choice(tree)
-            return default(chance, next(first for first in tree if _in_json(first) == _in_json(branch)))
+            return default(chance, next(first for first in tree if kind_in_json(first) == kind_in_json(branch)))
         case "null":
             return None
         case "boolean":

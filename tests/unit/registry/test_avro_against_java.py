@@ -30,7 +30,7 @@ from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
 from spark_kafka_eos.testing.jars import files
 from spark_kafka_eos.testing.java import java
-from tests.unit.registry.avro_evolutions import Evolution, Tree, evolution, kind_of, smaller, text
+from tests.unit.registry.avro_evolutions import Evolution, Tree, evolution, kind_in_json, kind_of, smaller, text
 
 SOURCE = Path(__file__).with_name("AvroReader.java")
 PAGE = Path(__file__).parents[3] / "docs" / "schemas.md"
@@ -49,7 +49,7 @@ NOT_UTF8 = "bytes that are not UTF-8, read as a string"
 NO_ITEM_BYTES = "an array of values that take no bytes"
 UNUSED = "a type that does not fit, in an array or map without values"
 NO_BYTES = "a decimal of no bytes"
-BRANCH = "a default of a union, where an array or a map is before its type"
+BRANCH = "a default of a union, where a record, an enum, an array or a map is before its type"
 DIFFERENCES = (LOGICAL, RANGE, NAMES, ALIASES, NAMESAKES, NOT_UTF8, NO_ITEM_BYTES, UNUSED, NO_BYTES, BRANCH)
 
 
@@ -263,20 +263,53 @@ def difference(case: Evolution, number: int, ours: Outcome, answer: dict[str, An
         return _refused_here(case, ours, theirs["is"], answer)
     if equal(case.reader, ours, theirs["is"]):
         return SAME
-    if any(_behind_a_container(field) for tree in types(case.reader) for field in fields(tree)):
+    if _has_misread_default(case.reader):
         return BRANCH
+    # Java takes unions whose types have the same short names, one for one, for the same.
+    if all(any(map(_has_namesakes, types(tree))) for tree in (case.writer, case.reader)):
+        return NAMESAKES
     return ALIASES if _moved_with_aliases(case) else None
 
 
-def _behind_a_container(field: dict[str, Any]) -> bool:
-    """Whether a default is no array and no object, and the field's union has an array or a map."""
-    kinds = set(map(kind_of, field["type"])) if kind_of(field["type"]) == "union" else set()
-    return "default" in field and not isinstance(field["default"], list | dict) and bool({"array", "map"} & kinds)
+_IN_JSON = {
+    type(None): "null", bool: "boolean", int: "number", float: "number", str: "text", list: "array", dict: "object",
+}  # fmt: skip
+
+
+def _has_misread_default(tree: Tree) -> bool:
+    return any(
+        "default" in field and _is_misread(field["type"], field["default"])
+        for part in types(tree)
+        for field in fields(part)
+    )
+
+
+def _is_misread(tree: Tree, value: Any) -> bool:
+    """Whether Java takes a default for one of a record, an enum, an array or a map, which is another's."""
+    match kind_of(tree):
+        case "union":
+            kind = _IN_JSON[type(value)]
+            anything = {"record", "enum", "array", "map"}
+            taken = next(branch for branch in tree if kind_of(branch) in anything or kind_in_json(branch) == kind)
+            if kind_in_json(taken) != kind or (kind_of(taken) == "enum" and value not in taken["symbols"]):
+                return True
+            return _is_misread(taken, value)
+        case "array":
+            return any(_is_misread(tree["items"], item) for item in value)
+        case "map":
+            return any(_is_misread(tree["values"], item) for item in value.values())
+        case "record":
+            return any(
+                _is_misread(field["type"], value[field["name"]]) for field in tree["fields"] if field["name"] in value
+            )
+    return False
 
 
 def _refused_by_java(case: Evolution, error: str) -> str | None:
     if re.search(r"Found \S+, expecting union", error):
         return NAMESAKES
+    if re.search("enum value .* is not in the enum symbol set|No default value for", error):
+        return BRANCH if _has_misread_default(case.reader) else None
     return ALIASES if "Found" in error and _moved_with_aliases(case) else None
 
 
@@ -409,6 +442,13 @@ here    {[str(outcome) for outcome in here(case)]}
 Java    {avros_own.answer()}"""
 
 
+class SecondSymbols(Evolution):
+    """A record each of whose fields is the byte 2: of an enum the second symbol."""
+
+    def bodies(self) -> list[bytes]:
+        return [b"\2" * len(self.writer["fields"])]
+
+
 PARTS = 4  # each about 20 minutes
 
 
@@ -433,6 +473,43 @@ def test_a_changed_schema_is_read_as_avros_java_reads_it_or_the_page_says_why_no
         cell("Avro, compared with Java's", f"{len(seeds):,} pairs of schemas", name, f"{count:,}")
     assert names[SAME] > 2 * len(seeds)
     assert names.keys() == {SAME, *DIFFERENCES}
+
+
+def in_record(*kinds: Tree, name: str = "R") -> Tree:
+    columns = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)]
+    return {"type": "record", "name": name, "namespace": "one", "fields": columns}
+
+
+BARE = {"type": "enum", "name": "A", "namespace": "", "symbols": ["X", "Y"]}
+OWN = {"type": "enum", "name": "A", "namespace": "one", "symbols": ["Z", "W"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(in_record(BARE, BARE), id="a type without a namespace again"),
+        pytest.param(in_record(BARE, "A"), id="its bare name within a namespace"),
+        pytest.param(in_record(BARE, "A", OWN, "A"), id="its bare name before and after one of the namespace"),
+        pytest.param(in_record(OWN, BARE, "A"), id="the namespace's own first"),
+        pytest.param(in_record("A", OWN), id="a name before its definition"),
+        pytest.param(in_record("B"), id="a name without a definition"),
+        pytest.param(in_record(OWN, {"type": "A"}, {"type": "one.A"}), id="a name as a type's type"),
+        pytest.param(in_record(OWN, OWN | {"doc": "x"}), id="again with a doc"),
+        pytest.param(in_record(OWN, OWN | {"aliases": ["B"]}), id="again with an alias"),
+        pytest.param(in_record(OWN, OWN | {"default": "W"}), id="again with a default"),
+        pytest.param(in_record(OWN, OWN | {"unit": "x"}), id="again with an attribute"),
+        pytest.param(in_record(OWN, OWN | {"symbols": ["W", "Z"]}), id="again with other symbols"),
+        pytest.param(in_record(in_record(OWN, name="S"), in_record("A", name="S")), id="again with a name in it"),
+        pytest.param(in_record(in_record("int", name="S"), in_record("long", name="S")), id="again with another type"),
+        pytest.param(
+            in_record(in_record(BARE, name="S") | {"namespace": ""}, "one.A"), id="of a record without a namespace"
+        ),
+        pytest.param(in_record({"type": {"type": "string"}}), id="a type within a type"),
+        pytest.param(in_record(OWN | {"symbols": ["X", "X"]}), id="a symbol twice"),
+    ],
+)
+def test_a_schemas_names_stand_for_the_types_that_avros_java_takes_them_for(avros_own, schema):
+    assert [name for _, name in compare(avros_own, [SecondSymbols(schema, schema, ())])] == [SAME]
 
 
 def test_each_difference_is_in_the_pages_table_with_its_reason():

@@ -327,7 +327,7 @@ NOTE = {"name": "note", "type": "string", "default": "x"}
 MORE = {"name": "more", "type": ["null", "int"], "default": None}
 
 
-def members(value: dict[str, Any], number: int) -> dict[str, Any]:
+def members(value: Any, number: int) -> dict[str, Any]:
     return {f"member{place}": value if place == number else None for place in range(2)}
 
 
@@ -433,7 +433,7 @@ def test_the_pages_table_of_logical_types_is_that_of_the_code():
     assert len(of_code) > 10
 
 
-def test_a_type_that_is_defined_again_in_the_same_words_is_the_one():
+def test_a_type_that_is_defined_again_is_the_one_whatever_its_docs_and_aliases():
     money = {
         "type": "record",
         "name": "Money",
@@ -447,8 +447,12 @@ def test_a_type_that_is_defined_again_in_the_same_words_is_the_one():
     assert read(twice, twice, b"\0\2\0") == {"x": {"n": "A"}, "y": {"n": "A"}}
     other = twice | {"fields": [twice["fields"][0], {"name": "y", "type": money | {"namespace": "b"}}]}
     assert read(other, other, b"\0\0") == {"x": {"n": "A"}, "y": {"n": "A"}}
-    changed = twice | {"fields": [twice["fields"][0], {"name": "y", "type": money | {"doc": "another"}}]}
-    with pytest.raises(UnsupportedSchema, match="redefined"):
+    explained = twice | {
+        "fields": [twice["fields"][0], {"name": "y", "type": money | {"doc": "x", "aliases": ["Cash"]}}]
+    }
+    assert read(explained, explained, b"\0\0") == {"x": {"n": "A"}, "y": {"n": "A"}}
+    changed = twice | {"fields": [twice["fields"][0], {"name": "y", "type": money | {"logicalType": "another"}}]}
+    with pytest.raises(UnsupportedSchema, match=r"redefined named type: a\.Money"):
         parse(json.dumps(changed))
 
 
@@ -456,5 +460,27 @@ def test_a_type_without_a_namespace_that_is_defined_again_in_one_is_never_taken_
     bare = {"type": "enum", "name": "E", "namespace": "", "symbols": ["A", "B"]}
     own = {"type": "enum", "name": "E", "namespace": "one", "symbols": ["X", "Y"]}
     fields = [{"name": name, "type": kind} for name, kind in (("a", bare), ("b", own), ("c", bare))]
-    with pytest.raises(UnsupportedSchema, match="redefined"):
-        parse(json.dumps({"type": "record", "name": "one.R", "fields": fields}))
+    record = {"type": "record", "name": "one.R", "fields": fields}
+    assert read(record, record, b"\2\2\2") == {"a": "B", "b": "Y", "c": "B"}
+
+
+def test_a_type_that_no_definition_names_is_refused_by_name():
+    with pytest.raises(UnsupportedSchema, match=r"type one\.E is not defined"):
+        parse(json.dumps({"type": "record", "name": "one.R", "fields": [{"name": "a", "type": "E"}]}))
+
+
+def test_a_default_that_spark_cannot_hold_refuses_only_the_records_that_lack_the_field():
+    written = in_record([created("one"), "int"])
+    added = {"name": "price", "type": decimal(2, 1), "default": "\u00ff\u0001"}  # -25.5
+    wanted = in_record([created("one") | {"fields": [*created("one")["fields"], added]}, "int"])
+    assert read(written, wanted, b"\2\2") == {"price": members(1, 1)}
+    assert read(written, wanted, b"\0\2") is Cause.INCOMPATIBLE
+
+
+@pytest.mark.parametrize("wanted", ["price", "another"])
+def test_a_branch_of_values_that_take_no_bytes_refuses_only_the_records_that_have_it(wanted):
+    written = in_record([{"type": "array", "items": "null"}, "int"])
+    query = in_record([{"type": "array", "items": "null"}, "int"], wanted)
+    query["fields"][0]["default"] = []
+    assert read(written, query, b"\2\2") == {wanted: members(1, 1) if wanted == "price" else members([], 0)}
+    assert read(written, query, b"\0\2\0") is Cause.INCOMPATIBLE
