@@ -137,7 +137,7 @@ PARTS = {
         "tests/unit/registry/test_json_test_suite.py",
         "tests/unit/registry/test_protobuf_samples.py",
     ],
-    **{f"differential-avro-{part}": [f"{DIFFERENTIAL_AVRO}[{part}]"] for part in range(4)},
+    **{f"differential-avro-{part}": [f"{DIFFERENTIAL_AVRO}[{part}]"] for part in range(10)},
     "clusters": [
         "tests/spark/test_databricks.py",
         "tests/spark/test_doctor.py",

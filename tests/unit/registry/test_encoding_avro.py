@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC
 from decimal import Context, Decimal
 from itertools import count
 from typing import Any
 
+import avro.io
+import avro.schema
 import fastavro
 import pyarrow as pa
 import pytest
@@ -40,8 +43,8 @@ def test_a_timestamp_that_is_written_as_milliseconds_loses_its_microseconds():
     assert fastavro.schemaless_reader(io.BytesIO(value), {"type": "long"}) == 1_700_000_000_123
 
 
-# Any schema, and values of it as Spark has them. `plain` is the schema for the witness: each branch of a union is a
-# record of one field, which adds no byte, so that fastavro, too, says which branch a value is of.
+# Any schema, and values of it as Spark has them. `plain` is the schema for the witnesses: each branch of a union is a
+# record of one field, which adds no byte, so that they, too, say which branch a value is of.
 
 names = count()
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -54,6 +57,7 @@ LEAVES = [
     ("string", st.text(max_size=5)),
     ("bytes", st.binary(max_size=5)),
     ({"type": "int", "logicalType": "date"}, st.dates()),
+    ({"type": "long", "logicalType": "timestamp-micros"}, st.datetimes(timezones=st.just(UTC))),
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 3},
         st.integers(1 - 10**38, 10**38 - 1).map(lambda n: Decimal(n).scaleb(-3, Context(prec=38))),
@@ -64,8 +68,14 @@ LEAVES = [
 @st.composite
 def schemas(draw, depth=0):
     """Pairs: a schema with its plain form, and a strategy of values."""
-    kind = draw(st.integers(0, 5 if depth < 3 else 1))
+    kind = draw(st.integers(0, 7 if depth < 3 else 1))
     match kind:
+        case 6:
+            enum = {"type": "enum", "name": f"E{next(names)}", "symbols": ["A", "B", "C"]}
+            return enum, enum, st.sampled_from("ABC")
+        case 7:
+            sized = {"type": "fixed", "name": f"F{next(names)}", "size": 3}
+            return sized, sized, st.binary(min_size=3, max_size=3)
         case 0 | 1:
             schema, values = draw(st.sampled_from(LEAVES))
             return schema, schema, values
@@ -107,7 +117,7 @@ def schemas(draw, depth=0):
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_any_schemas_values_come_back_and_fastavro_reads_the_same(data):
+def test_any_schemas_values_come_back_and_two_other_implementations_read_and_write_the_same(data):
     schema, plain, values = data.draw(schemas())
     parsed = parse(json.dumps({"type": "record", "name": "Top", "fields": [{"name": "top", "type": schema}]}))
     rows = [{"top": value} for value in data.draw(st.lists(values, min_size=1, max_size=25))]
@@ -118,9 +128,39 @@ def test_any_schemas_values_come_back_and_fastavro_reads_the_same(data):
     read.finish()
     assert not read.faults.cause.any()
     assert decoded.to_pylist() == column.to_pylist()
-    witness = fastavro.parse_schema({"type": "record", "name": "Top", "fields": [{"name": "top", "type": plain}]})
-    told = [fastavro.schemaless_reader(io.BytesIO(value), witness) for value in encoded.to_pylist()]
-    assert pa.array(told, column.type).to_pylist() == column.to_pylist()
+    tree = {"type": "record", "name": "Top", "fields": [{"name": "top", "type": plain}]}
+    for witness in (FastAvro(tree), PythonsAvro(tree)):
+        records = [witness.read(value) for value in encoded.to_pylist()]
+        assert pa.array(records, column.type).to_pylist() == column.to_pylist()
+        assert [witness.written(record) for record in records] == encoded.to_pylist()
+
+
+class FastAvro:
+    def __init__(self, tree: dict[str, Any]) -> None:
+        self._schema = fastavro.parse_schema(tree)
+
+    def read(self, value: bytes) -> Any:
+        return fastavro.schemaless_reader(io.BytesIO(value), self._schema, None)
+
+    def written(self, record: Any) -> bytes:
+        value = io.BytesIO()
+        fastavro.schemaless_writer(value, self._schema, record)
+        return value.getvalue()
+
+
+class PythonsAvro:
+    """Avro's own implementation in Python."""
+
+    def __init__(self, tree: dict[str, Any]) -> None:
+        self._schema = avro.schema.parse(json.dumps(tree))
+
+    def read(self, value: bytes) -> Any:
+        return avro.io.DatumReader(self._schema).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+
+    def written(self, record: Any) -> bytes:
+        value = io.BytesIO()
+        avro.io.DatumWriter(self._schema).write(record, avro.io.BinaryEncoder(value))
+        return value.getvalue()
 
 
 def test_a_long_array_of_one_row_is_read_at_once():
