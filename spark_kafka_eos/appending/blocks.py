@@ -158,7 +158,8 @@ class BlockEncoder:
             numbers = np.arange(self._rows, self._rows + rows.num_rows)
             rows = rows.append_column(NUMBER, pa.array(numbers))
             self._rows += rows.num_rows
-        for topic, part in self._by_topic(self._without_errors(rows)):
+        for topic, named in self._by_topic(self._without_errors(rows)):
+            part = self._without_early(topic, named)
             yield from self._add(topic, part if self._dead is None else self._without_invalid(topic, part))
         yield from self._add_dead_letters()
         yield from self._largest_cut()
@@ -334,6 +335,22 @@ class BlockEncoder:
                 rows, sizes = pending.joined()
                 pending.rows, pending.sizes = [rows.take(pa.array(np.arange(rows.num_rows)))], [sizes]
         self._retained = self._buffered
+
+    def _without_early(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not from before 1970: Kafka's Java producer refuses their negative timestamps, and -1 tells
+        readers that a record has none.
+        """
+        if "timestamp" not in rows.schema.names:
+            return rows
+        early = pc.less(rows.column("timestamp"), 0).fill_null(False)
+        if not pc.any(early).as_py():
+            return rows
+        error = InvalidRow(
+            "a row has a 'timestamp' before 1970, from when Kafka counts",
+            action="Set 'timestamp' to null, the time of writing, or to another one, and keep the time in the value.",
+        )
+        self._refuse(rows.filter(early), Cause.INVALID_TIMESTAMP, error, topic)
+        return rows.filter(pc.invert(early))
 
     def _without_invalid(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows whose partition exists and whose headers have keys. Without a dead-letter topic, `Partitioner` and

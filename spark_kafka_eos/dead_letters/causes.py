@@ -35,6 +35,7 @@ class Cause(StrEnum):
     UNKNOWN_TOPIC = "unknown-topic"
     UNKNOWN_PARTITION = "unknown-partition"
     INVALID_HEADERS = "invalid-headers"  # one is null or has no key
+    INVALID_TIMESTAMP = "invalid-timestamp"  # before 1970
     # The row says so, but not why.
     OTHER = "other"
 

@@ -120,16 +120,13 @@ def in_one_batch(spark: SparkSession, bootstrap: str, source: str, folder: Path,
     query.option("checkpointLocation", str(folder)).start().awaitTermination()
 
 
-# Microseconds: around 1970, on and beside milliseconds, 1960-06-01 00:00:00.123456, and the years 1906 and 2023.
+# Microseconds: in 1970, on and beside milliseconds, and 2023.
 INSTANTS = [
-    *(
-        base + offset
-        for base in (0, -1_000, 1_000, -302_486_399_876_544)
-        for offset in (-501, -500, -1, 0, 1, 499, 500)
-    ),
-    -2_000_000_000_000_501,
+    *(base + offset for base in (1_000, 86_400_000_000) for offset in (-1_000, -501, -500, -1, 0, 1, 499, 500)),
     1_700_000_000_123_999,
 ]
+# The millisecond before 1970, 1960-06-01 00:00:00.123456, and what stands for no time in many databases.
+EARLY = [-1, -1_000, -302_486_399_876_544, -62_135_596_800_000_000]
 
 
 def test_both_sinks_write_the_millisecond_that_spark_sees_in_an_instant(
@@ -148,6 +145,30 @@ def test_both_sinks_write_the_millisecond_that_spark_sees_in_an_instant(
         )
         read = built_in.selectExpr("string(value) AS value", "unix_millis(timestamp) AS ms").collect()
         assert {row.value: row.ms for row in read} == spark_sees, name
+
+
+@pytest.mark.parametrize("instant", EARLY)
+def test_an_instant_before_1970_is_refused_by_both_sinks(
+    spark: SparkSession, bootstrap: str, topic, options: dict[str, str], tmp_path: Path, instant: int
+) -> None:
+    rows = spark.range(2).selectExpr("string(id) AS value", f"timestamp_micros(id * {instant}L) AS timestamp")
+    refused = "a row has a 'timestamp' before 1970"
+    with pytest.raises(Exception, match=refused) as raised:
+        rows.write.format("kafka-eos").mode("append").options(**options).save()
+    assert "Nothing was committed." in str(raised.value)
+    writer = TransactionalWriter(options)
+    with pytest.raises(Exception, match=refused) as raised:
+        in_one_batch(spark, bootstrap, topic("one", partitions=1), tmp_path, lambda _, batch_id: writer(rows, batch_id))
+    assert "Nothing was committed." in str(raised.value)
+    assert read_committed(bootstrap, options["topic"]) == []
+
+
+def test_kafkas_java_producer_takes_no_record_from_before_1970(spark: SparkSession) -> None:
+    assert spark._jvm is not None
+    record = spark._jvm.org.apache.kafka.clients.producer.ProducerRecord
+    assert record("orders", None, 1_700_000_000_123, None, None).timestamp() == 1_700_000_000_123
+    with pytest.raises(Exception, match="Invalid timestamp: -62135596800000"):
+        record("orders", None, -62_135_596_800_000, None, None)
 
 
 @pytest.mark.parametrize("column", ["key", "value", "topic", "partition", "headers"])

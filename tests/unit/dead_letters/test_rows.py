@@ -127,6 +127,7 @@ REFUSED = [
     ({"topic": ["a"], "partition": [-1]}, SETTINGS, Cause.UNKNOWN_PARTITION, "a"),
     ({"topic": ["a"], "headers": [[{"key": None, "value": b"x"}]]}, SETTINGS, Cause.INVALID_HEADERS, "a"),
     ({"topic": ["a"], "headers": [[None]]}, SETTINGS, Cause.INVALID_HEADERS, "a"),
+    ({"topic": ["a"], "timestamp": [-1]}, SETTINGS, Cause.INVALID_TIMESTAMP, "a"),
 ]
 
 
@@ -147,6 +148,20 @@ def test_a_dead_letter_lacks_the_headers_that_cannot_be_written_and_has_the_othe
     blocks, counts = encode(SETTINGS, rows(value=[b"v"], topic=["a"], headers=[headers]))
     [[dead]] = records(blocks).values()
     assert (own_headers(dead["headers"]), counts) == ([("trace", b"1"), ("empty", None)], {"invalid-headers": 1})
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"), [(None, {"invalid-timestamp": 1}), (ERROR | {"cause": "mine"}, {"mine": 3})], ids=str
+)
+def test_a_dead_letter_from_before_1970_has_the_time_of_writing(error, counts):
+    written = rows(
+        key=[b"k"] * 3, value=[b"1", b"2", b"3"], topic=["a"] * 3, timestamp=[-62_135_596_800_000, 7, None],
+        error=[error] * 3,
+    )  # fmt: skip
+    blocks, dead = encode(SETTINGS, written)
+    assert dead == counts
+    times = {record["value"]: record["timestamp"] for part in records(blocks).values() for record in part}
+    assert times == {b"1": 0, b"2": 7, b"3": 0}  # 0 is the clock's
 
 
 @pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), REFUSED)
