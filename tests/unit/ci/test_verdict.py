@@ -67,7 +67,8 @@ def test_only_what_needs_more_than_the_prerequisites_may_be_skipped_and_that_is_
     assert faults(tmp_path, whole_run() | {kfake: "<failure/>"}) != []
 
 
-ONE = next(case for case in _every_test() if case.startswith("tests.unit.appending.test_barrier."))
+BARRIER = ROOT / "tests" / "unit" / "appending" / "test_barrier.py"
+ONE = verdict.module(BARRIER, ROOT / "tests") + verdict.in_every_run(BARRIER)[0]
 
 
 @pytest.mark.parametrize("inside", ["<skipped/>", '<skipped type="pytest.xfail"/>', "<failure/>", "<error/>"])
@@ -154,6 +155,16 @@ def test_ci_fails_on_a_report_that_proves_nothing(ci):
     done = run(ci)
     assert done.returncode == 1
     assert "nothing is proven" in done.stderr
+
+
+@pytest.mark.parametrize("failing", ["test", "test-releases"])
+def test_ci_fails_where_the_tests_or_an_older_release_fail_and_prints_what_both_said(ci, failing):
+    (ci.parent / "tools" / "make").write_text(f'#!/bin/sh\necho "$1 was run"\n[ "$1" != {failing} ] || exit 3\n')
+    done = run(ci)
+    assert done.returncode == 3
+    assert "test was run" in done.stdout.splitlines()
+    assert "test-releases was run" in done.stdout.splitlines()
+    assert "== verdict" not in done.stdout
 
 
 def test_ci_says_when_the_slow_tests_last_passed(ci):
