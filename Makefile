@@ -91,9 +91,12 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 .PHONY: prose
-prose: $(READY) ## Check spelling and wording: pages, messages, comments
-	$(BIN)/codespell
+prose: spelling ## Check spelling and wording: pages, messages, comments
 	$(BIN)/pytest -q tests/unit/documentation
+
+.PHONY: spelling
+spelling: $(READY)
+	$(BIN)/codespell
 
 .PHONY: docs
 docs: $(READY) ## Build the documentation site in build/site; a broken link fails
