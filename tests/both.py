@@ -20,7 +20,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, appended_to, reads
 from tests.model_kafka import CLIENT, KafkaModel
 
@@ -89,9 +89,10 @@ class Kafka(KafkaModel):
             coordinator.time_out()
 
 
-def driver(kafka: Kafka, table: Table) -> TwoPhaseTransaction:
+def driver(kafka: Kafka, table: Table) -> SharedTransaction:
     """A new process of the query."""
-    return TwoPhaseTransaction(OPTIONS, kafka.cluster(PATIENCE), decide_micro_batch(OPTIONS), table, clock=kafka.clock)
+    cluster, decide = kafka.cluster(PATIENCE), decide_micro_batch(OPTIONS)
+    return SharedTransaction(OPTIONS, cluster, decide, participant=table, clock=kafka.clock)
 
 
 def batch(number: int, run: str = "run", **changes: Any) -> MicroBatch:
@@ -105,7 +106,7 @@ def rows_of(number: int) -> list[bytes]:
     return [b"%d a" % number, b"%d b" % number]
 
 
-def writing(transaction: TwoPhaseTransaction, values: list[bytes]) -> Callable[..., Appended]:
+def writing(transaction: SharedTransaction, values: list[bytes]) -> Callable[..., Appended]:
     def write(identity: ProducerIdentity) -> Appended:
         block = encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), 0)
         topics = appended_to(transaction.cluster, OUTPUT, records=len(values))
@@ -116,7 +117,7 @@ def writing(transaction: TwoPhaseTransaction, values: list[bytes]) -> Callable[.
 
 
 def run(
-    transaction: TwoPhaseTransaction,
+    transaction: SharedTransaction,
     number: int,
     *,
     values: list[bytes] | None = None,
@@ -125,7 +126,7 @@ def run(
 ) -> CommitReport:
     """The whole micro-batch `number`, with the same rows for both."""
     values = rows_of(number) if values is None else values
-    transaction.will_write(values)
+    transaction.table_rows = values
     write = writing(transaction, values)
     return commit_batch(transaction, batch(number, **changes), write, max_attempts=max_attempts, choice=BY_DRIVER)
 

@@ -206,8 +206,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "The guarantees hold when producers": Mutant(
         "transaction.commit",
-        "SharedTransaction(options, cluster, decide, planned_under",
-        "SharedTransaction(options, cluster, None, planned_under",
+        "options, cluster, decide, participant=participant",
+        "options, cluster, None, participant=participant",
     ),
     # -- the proposals around it
     "KIP-360: after UNKNOWN_PRODUCER_ID": Mutant(

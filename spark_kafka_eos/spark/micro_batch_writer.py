@@ -48,7 +48,6 @@ from spark_kafka_eos.transaction.begun import BatchMark, BegunBatches, begun_bat
 from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of, cluster_of
 from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -216,8 +215,8 @@ class MicroBatchWriter:
         used = choice.mode == "driver" and not choice.small
         leftovers = self._leftovers(staging, batch) if used else []
         transaction, cluster = self._own(None if table is None else table.participant, staging if used else None)
-        if isinstance(transaction, TwoPhaseTransaction):
-            transaction.will_write(None if table is None else table.frame)
+        if isinstance(transaction, SharedTransaction):
+            transaction.table_rows = None if table is None else table.frame
         check_source_cluster(cluster, self._options, batch)
         refuse_members(cluster, self._options, batch)
         refuse_loop(cluster, self._options, batch, [*names(rows.output_topics), *([rows.topic] if rows.topic else [])])
@@ -271,7 +270,7 @@ class MicroBatchWriter:
                 self._cluster = None
                 raise
             self._checked = True
-        current = self._transaction.participant if isinstance(self._transaction, TwoPhaseTransaction) else None
+        current = self._transaction.participant if isinstance(self._transaction, SharedTransaction) else None
         if self._transaction is None or current is not participant:
             decide = decide_micro_batch(self._options, calls=True)
             unsure = self._known_calls().failed

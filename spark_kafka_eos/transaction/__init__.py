@@ -6,7 +6,7 @@ steps               those of the protocol: what is sent, and what the two tables
 owner takeover loss keep the id, take it, lose it: which step comes next
 doubt               was a commit applied that was not answered
 shared              begin, let others append, commit or abort
-two_phase table     the same with a table that takes part: prepare, let the table commit, commit
+two_phase table     the steps in between of a table that takes part: it looks, too, and commits before EndTxn
 commit              a micro-batch, from the ledger's verdict to the commit
 idempotent          the same for deliveryGuarantee=at-least-once, without a transaction
 fence               keep stragglers out

@@ -78,19 +78,16 @@ def committer(
         from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer  # of few queries
 
         return AtLeastOnceProducer(options, cluster)
-    if participant is not None:
-        from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction  # of few queries
-
-        assert decide is not None
-        return TwoPhaseTransaction(options, cluster, decide, participant, unsure=unsure)
-    if options.two_phase_commit:
+    if options.two_phase_commit and participant is None:
         raise ConfigurationError(
             "twoPhaseCommit",
             "is for batches in which a table takes part: without one, what a dead driver leaves open would hold "
             "readers back for ever",
             action="Give the transaction a participant, or omit twoPhaseCommit.",
         )
-    return SharedTransaction(options, cluster, decide, planned_under=planned_under, unsure=unsure)
+    return SharedTransaction(
+        options, cluster, decide, participant=participant, planned_under=planned_under, unsure=unsure
+    )
 
 
 def commit_batch(

@@ -9,13 +9,16 @@ transaction they are compared once all is acknowledged, and the batch is written
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from spark_kafka_eos.appending.report import AppendedTopic
 from spark_kafka_eos.errors import KafkaEosError, OutputLost, TransactionAborted
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.micro_batch import MicroBatch
+
+_log = logger(__name__)
 
 
 def require(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> None:
@@ -28,7 +31,37 @@ def require(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> None:
         )
 
 
-def lost(batch: MicroBatch, topic: str, what: str, *, is_noted: bool, failure: KafkaEosError | None) -> OutputLost:
+def require_committed(
+    cluster: Cluster,
+    batch: MicroBatch,
+    ids: Mapping[str, uuid.UUID],
+    topics: Mapping[str, AppendedTopic],
+    note: Callable[[Mapping[str, AppendedTopic]], KafkaEosError | None] | None,
+) -> None:
+    """Raise OutputLost if one of the `topics` to which the committed batch was appended no longer has its id: `note`
+    then has the ledger say that what was appended there is lost, and returns the error if that failed. If only the
+    ledger's topic was deleted, it gets the entry once more. Without `note` there is no ledger.
+    """
+    try:
+        gone = deleted(cluster, ids)
+    except KafkaEosError as error:
+        raise error.replaced(
+            what=f"batch {batch.batch_id} was committed, but whether its topics are still there is not known: "
+            f"{error.what}",
+            committed="everything",
+        ) from error
+    if not gone:
+        return
+    topics = {name: topic for name, topic in topics.items() if name in gone}
+    failure = None if note is None else note(topics)
+    records = _records(topics)
+    if not records and failure is None:
+        _log.warning("topic %s was deleted; the entry of batch %d is written again", gone[0], batch.batch_id)
+        return
+    raise _lost(batch, gone[0], records, is_noted=note is not None, failure=failure)
+
+
+def _lost(batch: MicroBatch, topic: str, what: str, *, is_noted: bool, failure: KafkaEosError | None) -> OutputLost:
     """The committed batch lost `what` with this topic, "" if only the ledger's entry, which could not be written again.
     `is_noted`: the ledger has to say so, and does, unless that ended in `failure`.
     """
@@ -53,7 +86,7 @@ def lost(batch: MicroBatch, topic: str, what: str, *, is_noted: bool, failure: K
     )
 
 
-def lost_records(topics: Mapping[str, AppendedTopic]) -> str:
+def _records(topics: Mapping[str, AppendedTopic]) -> str:
     """What is lost with these topics, in words; "" if nothing."""
     return ", ".join(
         f"{topic.records:,} records in {topic.partitions} partitions of topic {name!r}"

@@ -16,6 +16,8 @@ Not obvious:
 - What the ledger's verdict is based on is confirmed before EndTxn (ledger.keeper). So are the topics' ids, and once
   more after it (transaction.outputs). What a topic that was deleted in between took along makes the batch incomplete:
   the ledger says so, and refuses the next start. The batch must not be written again, as other topics have it.
+- If a table takes part, it has the same steps, and those of `two_phase` in between: it looks, too, gives its verdict
+  after the ledger's, and commits once the ledger's entry is sent. Then EndTxn follows whatever the table did.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from spark_kafka_eos.appending.report import Appended, AppendedTopic
 from spark_kafka_eos.errors import BrokerError, IllegalTransactionState, KafkaEosError, ProducerFenced
@@ -34,7 +37,6 @@ from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.recorder import phase
-from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry
@@ -51,6 +53,10 @@ from spark_kafka_eos.transaction.recovery import Recovery
 from spark_kafka_eos.transaction.steps import TransactionSteps
 from spark_kafka_eos.transaction.takeover import OwnerLook, OwnerTakeover, refused
 
+if TYPE_CHECKING:
+    from spark_kafka_eos.participants.participant import Participant
+    from spark_kafka_eos.transaction.two_phase import ParticipantSteps
+
 _log = logger(__name__)
 
 # Of a second call in foreachBatch, whose rows can no longer be added.
@@ -63,10 +69,9 @@ WRITE_ONCE = (
 class SharedTransaction:
     """One transactional.id, which this process owns from `begin` on. Not thread-safe.
 
-    Every method may raise ProducerFenced (a newer producer exists: stop), BrokerUnreachable and BrokerError.
+    Every method may raise ProducerFenced (a newer producer exists: stop), BrokerUnreachable and BrokerError; with a
+    participant also TableFailed.
     """
-
-    DIAGNOSED_WITH = ""  # options of the command that shows both sides of a refusal
 
     def __init__(
         self,
@@ -74,18 +79,22 @@ class SharedTransaction:
         cluster: Cluster,
         decide: Decide | None,
         *,
+        participant: Participant | None = None,
         planned_under: ProducerEpoch | None = None,
         unsure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
-        every batch is written. `planned_under` is the owner when the write was planned, None if that is not known.
+        every batch is written. `participant` is a table that takes part, whose key is this query's own; then there must
+        be a ledger. `planned_under` is the owner when the write was planned, None if that is not known.
         `unsure`: requests of this process may have raised the epoch since its last commit. `clock` is for tests.
         """
         self.options, self.cluster = options, cluster
         self._decide, self._clock = decide, clock
         self._outputs: Mapping[str, AppendedTopic] = {}  # of the open transaction
-        self.diagnosis_command = diagnosis_command(options) + self.DIAGNOSED_WITH
+        self.participant = participant
+        self.table_rows: Any = None  # what the next batch gives to the participant, None for nothing
+        self.diagnosis_command = diagnosis_command(options) + (" --table MODULE:NAME" if participant else "")
         self._start(planned_under=planned_under, in_doubt=unsure)
 
     def _start(self, *, planned_under: ProducerEpoch | None = None, in_doubt: bool) -> None:
@@ -98,6 +107,15 @@ class SharedTransaction:
         self.takeover = OwnerTakeover(cluster, self._decide, steps, self.owner, planned_under=planned_under)
         self._doubt = CommitDoubt(steps, self.owner, self.takeover, self.diagnosis_command)
         self._recovery = Recovery(options, cluster, steps, self.owner, hanging)
+        self._table: ParticipantSteps | None = None
+        self._explaining: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        if self.participant is not None:
+            from spark_kafka_eos.transaction.two_phase import ParticipantSteps  # of few queries
+
+            self._table = ParticipantSteps(
+                options, cluster, self.participant, steps, self.owner, self.takeover, self.diagnosis_command
+            )
+            self._explaining = self._table.explaining
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -132,7 +150,7 @@ class SharedTransaction:
             _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
         if isinstance(verdict, verdicts.Write):
             failpoint("initialised", batch.batch_id)
-        return verdict
+        return verdict if self._table is None else self._table.begin(batch, verdict)
 
     def _owned(self, batch: MicroBatch) -> verdicts.Verdict:
         """The verdict on `batch`; to write it, with the id in a new epoch."""
@@ -164,7 +182,7 @@ class SharedTransaction:
     def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
         """Have `write` append to the transaction. Raises TransactionAborted if it lasts longer than its timeout."""
         self.appending()
-        with self.owner.explaining():
+        with self._explaining(), self.owner.explaining():
             appended = write(self.identity)
         self._outputs = appended.topics
         return appended
@@ -173,46 +191,55 @@ class SharedTransaction:
         """Commit everything that was appended, with the batch's source offsets and ledger entry, or nothing.
 
         Call it only if the barrier found that every append was acknowledged exactly once. `written` is what they add
-        up to, None if unknown. `incomplete`: see LedgerEntry. Raises TransactionAborted if the transaction was aborted
-        and the batch may be retried, CommitOutcomeUnknown if no broker answers, OutputLost if a topic was deleted while
-        the rest was committed.
+        up to, None if unknown. `incomplete`: see LedgerEntry; the table has no part in it. Raises TransactionAborted if
+        the transaction was aborted and the batch may be retried, CommitOutcomeUnknown if no broker answers, or the
+        table does not say whether it has the batch, OutputLost if a topic was deleted while the rest was committed.
         """
-        self._commit_all(batch, written, incomplete=incomplete)
-        self.require_outputs(batch, written)
+        if (table := self._table) is None or incomplete:
+            self._commit_all(batch, written, incomplete=incomplete)
+        else:
+            with table.explaining():
+                version = table.version_with(written)
+                self._commit_all(batch, written, incomplete=False, table=table, version=version)
+        note = None if self._decide is None else lambda topics: self._note_again(batch, written, topics)
+        outputs.require_committed(self.cluster, batch, self._appended_to(), self._outputs, note)
 
     def _commit_all(
-        self, batch: MicroBatch, written: BatchCounts | None, *, incomplete: bool, table: int | None = None
+        self,
+        batch: MicroBatch,
+        written: BatchCounts | None,
+        *,
+        incomplete: bool,
+        table: ParticipantSteps | None = None,
+        version: int | None = None,
     ) -> None:
+        """Commit, after the `table`. The ledger's entry names the `version` of it that has the batch."""
         self.steps.attempt.apply(Event.ALL_APPENDED)
         failpoint("all appended", batch.batch_id)
         if self._decide is None and written is not None and written.records == 0:
             return  # nothing is open, so EndTxn would fail
         entry: LedgerEntry | None = None
-        with self.sending_offsets(batch):
+        with phase("offsets"), self.owner.explaining():
             if self._decide is None:
                 self.steps.ledger.send_source_offsets(self.identity, batch)
             else:
                 entry = self.steps.ledger.send(
-                    self.identity, batch, incomplete=incomplete, written=written, table=table
+                    self.identity, batch, incomplete=incomplete, written=written, table=version
                 )
-        self.commit_prepared(batch, entry)
-
-    @contextlib.contextmanager
-    def sending_offsets(self, batch: MicroBatch) -> Iterator[None]:
-        with phase("offsets"), self.owner.explaining():
-            yield
             outputs.require(self.cluster, self._appended_to())
         self.steps.attempt.apply(Event.OFFSETS_SENT)
         failpoint("offsets committed", batch.batch_id)
-
-    def commit_prepared(self, batch: MicroBatch, entry: LedgerEntry | None) -> None:
-        """Commit the transaction, which has everything that it needs."""
-        self.steps.attempt.apply(Event.COMMIT)
+        doubt: CommitDoubt | ParticipantSteps = self._doubt
+        if table is None or table.has_batch:
+            self.steps.attempt.apply(Event.COMMIT)
+        else:
+            table.commit(batch, entry, written, self.table_rows)
+            doubt = table
         with phase("end"):
             try:
                 following = self.steps.commit()
             except KafkaEosError as error:
-                self._doubt.resolve(batch, entry, error)
+                doubt.resolve(batch, entry, error)
             else:
                 self.steps.committed(entry, following)
         failpoint("ended", batch.batch_id)
@@ -223,29 +250,6 @@ class SharedTransaction:
         """The topics that the transaction was appended to, with the ids that they had before."""
         ids = {name: topic.id for name, topic in self._outputs.items()}
         return {**ids, **(self.steps.ledger.appended if self._decide is not None else {})}
-
-    def require_outputs(self, batch: MicroBatch, written: BatchCounts | None) -> None:
-        """Raise OutputLost if a topic is no longer the one that the committed batch was appended to. The ledger then
-        has it as incomplete. If only the ledger's topic was deleted, it gets the entry once more.
-        """
-        try:
-            gone = deleted(self.cluster, self._appended_to())
-        except KafkaEosError as error:
-            raise error.replaced(
-                what=f"batch {batch.batch_id} was committed, but whether its topics are still there is not known: "
-                f"{error.what}",
-                committed="everything",
-            ) from error
-        if not gone:
-            return
-        topics = {name: topic for name, topic in self._outputs.items() if name in gone}
-        lost = outputs.lost_records(topics)
-        noted = self._decide is not None
-        failure = self._note_again(batch, written, topics) if noted else None
-        if not lost and failure is None:
-            _log.warning("topic %s was deleted; the entry of batch %d is written again", gone[0], batch.batch_id)
-            return
-        raise outputs.lost(batch, gone[0], lost, is_noted=noted, failure=failure)
 
     def _note_again(
         self, batch: MicroBatch, written: BatchCounts | None, lost: Mapping[str, AppendedTopic]
@@ -258,13 +262,13 @@ class SharedTransaction:
             written or BatchCounts(records=0, bytes=0, milliseconds=0),
             lost={name: topic.records for name, topic in lost.items()},
         )
-        table = last.table if isinstance(last, LedgerEntry) else None
+        version = last.table if isinstance(last, LedgerEntry) else None
         try:
             if not self.steps.holds or self.owner.renew() == "read":
                 raise ProducerFenced("another driver may have taken over")
             self.steps.ledger.topic.ensure_again()
             self.appending()
-            self._commit_all(batch, written, incomplete=bool(lost), table=table)
+            self._commit_all(batch, written, incomplete=bool(lost), version=version)
         except KafkaEosError as error:
             with contextlib.suppress(KafkaEosError):  # the first one says why
                 self.abort()
@@ -293,4 +297,4 @@ class SharedTransaction:
 
     def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
         """What a process sees that holds no epoch: see `OwnerTakeover.look`."""
-        return self.takeover.look(batch, to_take=to_take)
+        return (self._table or self.takeover).look(batch, to_take=to_take)

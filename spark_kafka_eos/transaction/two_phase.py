@@ -1,6 +1,6 @@
-"""A shared transaction in which a table takes part: both have the batch, or neither.
+"""A table's steps in a shared transaction in which it takes part: both have the batch, or neither.
 
-    begin(batch)      held() of the table, then the look of `shared`; `participants.decide` says what follows. Only to
+    begin(batch)      held() of the table, then the look of `takeover`; `participants.decide` says what follows. Only to
                       write: a fence of the table, then InitProducerId
     commit(batch)     source offsets and ledger entry (prepared); the table commits rows and token; EndTxn(commit)
     abort()           only as long as the table cannot have the batch
@@ -23,12 +23,10 @@ Not obvious:
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
     KafkaEosError,
@@ -45,7 +43,6 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.kafka.protocol.transactions import end_transaction
 from spark_kafka_eos.ledger import verdicts
-from spark_kafka_eos.ledger.decide import Decide
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -56,99 +53,52 @@ from spark_kafka_eos.participants.failure import shown
 from spark_kafka_eos.participants.participant import Conflict, Participant
 from spark_kafka_eos.participants.token import Token, token_of
 from spark_kafka_eos.transaction.attempt import Event
-from spark_kafka_eos.transaction.shared import SharedTransaction
+from spark_kafka_eos.transaction.owner import Owner
+from spark_kafka_eos.transaction.steps import TransactionSteps
 from spark_kafka_eos.transaction.table import TableParticipant
-from spark_kafka_eos.transaction.takeover import OwnerLook, refused
+from spark_kafka_eos.transaction.takeover import OwnerLook, OwnerTakeover, refused
 
 _log = logger(__name__)
 
 _SETTLES = "Start the query again: it finds out, and completes the batch in both or in neither."
 
 
-class TwoPhaseTransaction(SharedTransaction):
-    """A SharedTransaction with `participant`, whose key is this query's own. Not thread-safe.
+class ParticipantSteps:
+    """The steps of `participant`, whose key is this query's own, in the shared transactions of one transactional id:
+    `command` shows both sides of a refusal. Not thread-safe.
 
-    Every method may also raise TableFailed.
+    Every method may raise TableFailed.
     """
-
-    DIAGNOSED_WITH = " --table MODULE:NAME"
 
     def __init__(
         self,
         options: SinkOptions,
         cluster: Cluster,
-        decide: Decide,
         participant: Participant,
-        *,
-        unsure: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        steps: TransactionSteps,
+        owner: Owner,
+        takeover: OwnerTakeover,
+        command: str,
     ) -> None:
-        super().__init__(options, cluster, decide, unsure=unsure, clock=clock)
+        self._cluster, self._steps, self._owner, self._takeover = cluster, steps, owner, takeover
         self._table = TableParticipant(options, participant)
-        self._rows: Any = None
+        self._command = command
         self._again: Token | None = None  # the batch is in the table, and is appended again
 
     @property
-    def participant(self) -> Participant:
-        return self._table.participant
-
-    def will_write(self, rows: Any) -> None:
-        """What the next batch gives to the table, None for nothing."""
-        self._rows = rows
-
-    def begin(self, batch: MicroBatch) -> verdicts.Write | verdicts.Skip:
-        self._again = None
-        verdict = self._with_table(super().begin(batch), batch, "over")  # in our own epoch nothing is open yet
-        if isinstance(verdict, Refuse):
-            raise refused(verdict, self.diagnosis_command)
-        assert isinstance(verdict, verdicts.Write | verdicts.Skip)
-        if isinstance(verdict, Again):
-            _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
-            self._again = verdict.token
-        return verdict
-
-    def append(self, write: Callable[[ProducerIdentity], Appended]) -> Appended:
-        with self._saying_what_the_table_has():
-            return super().append(write)
-
-    def commit(self, batch: MicroBatch, *, written: BatchCounts | None = None, incomplete: bool = False) -> None:
-        """As SharedTransaction.commit, with the rows of `will_write` in the table. Raises ProducerFenced if another
-        driver has written to the table, TransactionAborted if it did not commit, CommitOutcomeUnknown if it is unknown
-        whether it did.
-        """
-        if incomplete:
-            super().commit(batch, written=written, incomplete=True)
-            return
-        assert written is not None, "the table's token says what was written"
-        with self._saying_what_the_table_has():
-            if self._again is not None:
-                self._require_same(self._again, written)
-            self.steps.attempt.apply(Event.ALL_APPENDED)
-            failpoint("all appended", batch.batch_id)
-            version = self._table.last.version + (self._again is None)
-            with self.sending_offsets(batch):
-                entry = self.steps.ledger.send(self.identity, batch, incomplete=False, written=written, table=version)
-            if self._again is not None:
-                self.commit_prepared(batch, entry)
-        if self._again is not None:
-            self.require_outputs(batch, written)
-            return
-        with phase("table"):
-            self._commit_table(batch, token_of(self.identity, entry, written))
-        failpoint("table committed", batch.batch_id)
-        with phase("end"):
-            self._end_decided(batch, entry)
-        failpoint("ended", batch.batch_id)
-        self.require_outputs(batch, written)
+    def has_batch(self) -> bool:
+        """Whether the table has the batch of `begin` already, so that it is only appended again."""
+        return self._again is not None
 
     # -- looking
 
     def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
+        """As OwnerTakeover.look, with the table's verdict; a table that is to be written is fenced."""
         failed: KafkaEosError | None = None
         for _ in range(describe.MOST_LOOKS):
             self._table.last = self._table.ask()
-            look = super().look(batch, to_take=to_take)
-            verdict = self._with_table(look.verdict, batch, prepared(self._table.token, look.facts))
+            look = self._takeover.look(batch, to_take=to_take)
+            verdict = self._verdict(look.verdict, batch, prepared(self._table.token, look.facts))
             if isinstance(verdict, Finish):
                 if failed is not None:
                     raise failed
@@ -163,12 +113,23 @@ class TwoPhaseTransaction(SharedTransaction):
                     continue
                 failpoint("table fenced", batch.batch_id)
             return replace(look, verdict=verdict)
-        raise self.owner.taken_over(f": the table changed {describe.MOST_LOOKS} times while this driver looked")
+        raise self._owner.taken_over(f": the table changed {describe.MOST_LOOKS} times while this driver looked")
 
-    def _with_table(
+    def begin(self, batch: MicroBatch, verdict: verdicts.Write | verdicts.Skip) -> verdicts.Write | verdicts.Skip:
+        """The verdict of both on the batch, on which the ledger's is this `verdict`. Raises LedgerRefused."""
+        decided = self._verdict(verdict, batch, "over")  # in our own epoch nothing is open yet
+        if isinstance(decided, Refuse):
+            raise refused(decided, self._command)
+        assert isinstance(decided, verdicts.Write | verdicts.Skip)
+        self._again = decided.token if isinstance(decided, Again) else None
+        if self._again is not None:
+            _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, decided.reason)
+        return decided
+
+    def _verdict(
         self, verdict: verdicts.Verdict, batch: MicroBatch, transaction: Prepared
     ) -> verdicts.Verdict | Finish:
-        return self._table.verdict(verdict, batch, transaction, self.steps.ledger.entry)
+        return self._table.verdict(verdict, batch, transaction, self._steps.ledger.entry)
 
     def _finish(self, token: Token) -> KafkaEosError | None:
         """Commit the transaction of `token`, of a process that is gone; the error if that failed. The next look shows
@@ -176,7 +137,7 @@ class TwoPhaseTransaction(SharedTransaction):
         """
         _log.warning("the table has %s, and its Kafka transaction is open: it is committed", token)
         try:
-            end_transaction(self.cluster, token.identity, commit=True)
+            end_transaction(self._cluster, token.identity, commit=True)
         except KafkaEosError as error:
             what = f"the table has {token}, and its Kafka transaction could not be committed ({error.what})"
             return error.replaced(what=what, committed="table")
@@ -184,17 +145,35 @@ class TwoPhaseTransaction(SharedTransaction):
 
     # -- the table's commit
 
-    def _commit_table(self, batch: MicroBatch, token: Token) -> None:
-        """Commit the rows and `token`. Returns once the table has them, and raises if it never will."""
-        if self.owner.ask_why():
-            raise self.owner.timed_out(TransactionAborted("the table was not asked to commit"))
-        self.steps.attempt.apply(Event.TABLE_COMMIT)
-        try:
-            self._table.commit(self._rows, token)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the table may have the batch
-            self._settle(batch, token, error)
-        self._table.committed(token)
-        self.steps.attempt.apply(Event.TABLE_COMMITTED)
+    def version_with(self, written: BatchCounts | None) -> int:
+        """The version of the table that has the batch, or will have it. Raises LedgerRefused if it has other rows than
+        what was `written`.
+        """
+        if self._again is None:
+            return self._table.last.version + 1
+        assert written is not None, "the token says what was written"
+        if written.records != self._again.records:
+            raise refused(refusal.other_rows(self._again, written.records), self._command, committed="table")
+        return self._table.last.version
+
+    def commit(self, batch: MicroBatch, entry: LedgerEntry | None, written: BatchCounts | None, rows: Any) -> None:
+        """Commit the rows and the batch's token. Returns once the table has them. Raises TransactionAborted if it never
+        will, ProducerFenced if that is because of another driver, CommitOutcomeUnknown if that cannot be determined.
+        """
+        assert entry is not None
+        assert written is not None
+        token = token_of(self._steps.identity, entry, written)
+        with phase("table"):
+            if self._owner.ask_why():
+                raise self._owner.timed_out(TransactionAborted("the table was not asked to commit"))
+            self._steps.attempt.apply(Event.TABLE_COMMIT)
+            try:
+                self._table.commit(rows, token)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the table may have the batch
+                self._settle(batch, token, error)
+            self._table.committed(token)
+            self._steps.attempt.apply(Event.TABLE_COMMITTED)
+        failpoint("table committed", batch.batch_id)
 
     def _settle(self, batch: MicroBatch, token: Token, error: Exception) -> None:
         """Return if the table has `token`, although its commit failed with `error`. Raises TransactionAborted if it
@@ -210,52 +189,50 @@ class TwoPhaseTransaction(SharedTransaction):
             ) from second
         if outcome == "committed":
             return
-        self.steps.attempt.apply(Event.TABLE_REFUSED)
+        self._steps.attempt.apply(Event.TABLE_REFUSED)
         if outcome == "fenced":
             raise TransactionAborted(why, action="The batch is written again.") from error
-        self.steps.attempt.apply(Event.ABORT)
+        self._steps.attempt.apply(Event.ABORT)
         with contextlib.suppress(KafkaEosError):  # under our own epoch: whoever came first has a newer one
-            end_transaction(self.cluster, self.identity, commit=False)
-        raise self.owner.taken_over(f": it has committed to the table after version {version}").replaced(
+            end_transaction(self._cluster, self._steps.identity, commit=False)
+        raise self._owner.taken_over(f": it has committed to the table after version {version}").replaced(
             committed="unknown"  # it may have finished this batch before
         ) from error
 
     # -- the end
 
-    def _end_decided(self, batch: MicroBatch, entry: LedgerEntry) -> None:
-        """Send EndTxn(commit) for a batch that the table has."""
-        try:
-            following = self.steps.commit()
-        except KafkaEosError as error:
-            following = self._after_decided(batch, error)
-        self.steps.committed(entry, following)
+    def resolve(self, batch: MicroBatch, entry: LedgerEntry | None, error: KafkaEosError) -> None:
+        """As CommitDoubt.resolve, of a batch that the table has: return if it was committed although EndTxn failed with
+        `error`; else raise TransactionAborted, ProducerFenced, or CommitOutcomeUnknown.
+        """
+        self._steps.committed(entry, self._after_decided(batch, error))
 
     def _after_decided(self, batch: MicroBatch, error: KafkaEosError) -> ProducerIdentity:
-        """What to go on with if the transaction was committed although its EndTxn failed with `error`; else raises."""
+        """What to go on with if the transaction was committed; else raises."""
         try:
-            facts = self.steps.settle()
+            facts = self._steps.settle()
         except KafkaEosError as second:
             raise self._undone(batch, f"{error.what}; {second.what}") from error
         if not isinstance(facts, TransactionFacts):
             raise self._undone(batch, error.what) from error
         try:
-            following = self.owner.after_commit(facts, error)
+            following = self._owner.after_commit(facts, error)
         except ProducerFenced as fenced:
             raise fenced.replaced(committed="table") from error
         if following is not None:
             return following
-        if not self.steps.is_given_up(facts):
+        if not self._steps.is_given_up(facts):
             raise self._undone(batch, error.what) from error
         try:
             self._table.fence()
         except Conflict:
-            raise self.owner.taken_over(": it has committed to the table after this batch").replaced(
+            raise self._owner.taken_over(": it has committed to the table after this batch").replaced(
                 committed="table"
             ) from error
         except TableFailed as failed:
             raise failed.replaced(committed="table") from error
-        self.steps.time_out()
-        raise self.owner.timed_out(error).replaced(
+        self._steps.time_out()
+        raise self._owner.timed_out(error).replaced(
             action="The table has the batch; the same rows are appended to Kafka again. Increase the timeout if this "
             "happens repeatedly.",
             committed="table",
@@ -269,13 +246,8 @@ class TwoPhaseTransaction(SharedTransaction):
 
     # -- a batch that is appended again
 
-    def _require_same(self, token: Token, written: BatchCounts) -> None:
-        if written.records != token.records:
-            command = self.diagnosis_command
-            raise refused(refusal.other_rows(token, written.records), command, committed="table")
-
     @contextlib.contextmanager
-    def _saying_what_the_table_has(self) -> Iterator[None]:
+    def explaining(self) -> Iterator[None]:
         """Let errors say that the table has the batch, if it is appended again."""
         try:
             yield

@@ -25,7 +25,7 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.participants.sql import SqlTable
 from spark_kafka_eos.transaction.commit import commit_batch
-from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, appended_to
 
 INSERT = "INSERT INTO rows VALUES (?)"
@@ -43,7 +43,7 @@ def rows_of(number: int) -> list[bytes]:
 
 def transaction_of(
     bootstrap: str, topic: str, cluster: Cluster, participant: Participant, *, timeout_ms: int | None = 60_000
-) -> TwoPhaseTransaction:
+) -> SharedTransaction:
     """A new driver, which knows nothing of those before. Without a timeout, it uses two-phase commit."""
     options = sink_options(
         {
@@ -54,11 +54,11 @@ def transaction_of(
             "topic": topic,
         }
     )
-    return TwoPhaseTransaction(options, cluster, decide_micro_batch(options), participant)
+    return SharedTransaction(options, cluster, decide_micro_batch(options), participant=participant)
 
 
 def write(
-    transaction: TwoPhaseTransaction, cluster: Cluster, topic: str, number: int, *, run: str, max_attempts: int = 2
+    transaction: SharedTransaction, cluster: Cluster, topic: str, number: int, *, run: str, max_attempts: int = 2
 ) -> CommitReport:
     """The whole micro-batch `number`, in the run with this id."""
     batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", run_id=run)
@@ -66,7 +66,7 @@ def write(
 
 
 def write_rows(
-    transaction: TwoPhaseTransaction,
+    transaction: SharedTransaction,
     cluster: Cluster,
     topic: str,
     batch: MicroBatch,
@@ -92,7 +92,7 @@ def write_rows(
         size = sum(len(block) for _, _, block in blocks)
         return Appended(partitions=2, records=len(rows), bytes=size, topics=topics)
 
-    transaction.will_write([(row.decode(),) for row in rows])
+    transaction.table_rows = [(row.decode(),) for row in rows]
     return commit_batch(transaction, batch, both_partitions, max_attempts=max_attempts, choice=BY_DRIVER)
 
 

@@ -38,7 +38,7 @@ def found(kafka, table):
 def killed_after_the_tables_commit(kafka, table, number):
     table.after = kill
     transaction = driver(kafka, table)
-    transaction.will_write(rows_of(number))
+    transaction.table_rows = rows_of(number)
     with pytest.raises(Killed):
         run(transaction, number, run="killed")
 

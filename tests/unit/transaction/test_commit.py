@@ -13,7 +13,6 @@ from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.transaction.commit import committer
 from spark_kafka_eos.transaction.idempotent import AtLeastOnceProducer
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from spark_kafka_eos.transaction.two_phase import TwoPhaseTransaction
 from tests.model_kafka import KafkaModel
 
 TABLE = cast(Participant, object())  # nothing is asked of it
@@ -28,12 +27,14 @@ def made(table: Participant | None = None, **more: str) -> Any:
     ("guarantee", "table", "kind"),
     [
         ("exactly-once", None, SharedTransaction),
-        ("exactly-once", TABLE, TwoPhaseTransaction),
+        ("exactly-once", TABLE, SharedTransaction),
         ("at-least-once", None, AtLeastOnceProducer),
     ],
 )
 def test_each_guarantee_has_its_committer(guarantee, table, kind):
-    assert type(made(table, deliveryGuarantee=guarantee)) is kind
+    committer = made(table, deliveryGuarantee=guarantee)
+    assert type(committer) is kind
+    assert getattr(committer, "participant", None) is table
 
 
 def test_a_table_cannot_take_part_in_what_is_no_transaction():
@@ -44,4 +45,4 @@ def test_a_table_cannot_take_part_in_what_is_no_transaction():
 def test_two_phase_commit_is_refused_where_no_table_takes_part():
     with pytest.raises(ConfigurationError, match="is for batches in which a table takes part"):
         made(twoPhaseCommit="true")
-    assert type(made(TABLE, twoPhaseCommit="true")) is TwoPhaseTransaction
+    assert made(TABLE, twoPhaseCommit="true").participant is TABLE

@@ -40,7 +40,7 @@ def process(kafka, table):
 
 def killed(transaction, number, **changes):
     """A process that dies in micro-batch `number`."""
-    transaction.will_write(rows_of(number))
+    transaction.table_rows = rows_of(number)
     with pytest.raises(Killed):
         run(transaction, number, **changes)
 
