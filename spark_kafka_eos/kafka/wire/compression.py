@@ -20,10 +20,12 @@ import pyarrow as pa
 
 from spark_kafka_eos.kafka.errors import ConfigurationError, CorruptRecordBatch
 from spark_kafka_eos.kafka.wire.batch_header import Compression
+from spark_kafka_eos.kafka.wire.unsigned import read_unsigned
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK = 32 * 1024
+_SIZE_BYTES = 5  # at most, of a snappy block's size, which has 32 bits
 # Magic; version 1, independent blocks, no checksums, no size; blocks of at most 64 KiB; xxHash of those two bytes.
 _LZ4_HEADER = b"\x04\x22\x4d\x18" + b"\x60\x40" + b"\x82"
 _LZ4_END = b"\0\0\0\0"
@@ -167,14 +169,10 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     """One block, if there is `room` for it; `limit` is the initial room."""
     # A block begins with its decompressed size as an unsigned varint, which pyarrow needs as an argument.
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    else:
-        raise CorruptRecordBatch("a snappy block has no size")
+    try:
+        size, _ = read_unsigned(block, 0, _SIZE_BYTES)
+    except (IndexError, ValueError):
+        raise CorruptRecordBatch("a snappy block has no size") from None
     if size > room:
         raise _too_large(limit)
     # A byte of a block yields at most 64 bytes: reject a larger size before memory is allocated for it.

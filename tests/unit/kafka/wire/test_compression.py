@@ -88,6 +88,12 @@ def test_a_snappy_frame_with_a_wrong_block_length_is_refused(length: int) -> Non
         decompress(Compression.SNAPPY, frame + struct.pack(">i", length) + b"\x01\x00a", limit=1 << 20)
 
 
+@pytest.mark.parametrize("block", [b"", b"\x80", b"\x80" * 5 + b"\x01"], ids=["empty", "cut off", "endless"])
+def test_a_snappy_block_without_its_size_is_refused(block: bytes) -> None:
+    with pytest.raises(CorruptRecordBatch, match="has no size"):
+        decompress(Compression.SNAPPY, block, limit=100)
+
+
 def test_a_snappy_block_that_claims_more_than_it_can_hold_is_refused_before_memory_is_allocated() -> None:
     with pytest.raises(CorruptRecordBatch, match="claims to hold"):
         decompress(Compression.SNAPPY, b"\xff\xff\xff\xff\x07" + b"\0" * 20, limit=1 << 40)
