@@ -339,10 +339,10 @@ def _moved_with_aliases(case: Evolution) -> bool:
     these full names. An alias cannot name a type without a namespace where the new one is in one; and Java takes a
     type for the one that has its new name as an alias.
     """
-    names = {_full_name(tree) for tree in types(case.writer) if _is_named(tree)}
+    names = {(kind_of(tree), _full_name(tree)) for tree in types(case.writer) if _is_named(tree)}
     renamed = {alias for tree in types(case.reader) if _is_named(tree) for alias in tree.get("aliases", ())}
     return any(
-        not names & {_full_name(tree), *tree.get("aliases", ())}
+        not names & {(kind_of(tree), name) for name in (_full_name(tree), *tree.get("aliases", ()))}
         or "" in map(_space, tree.get("aliases", ()))
         or renamed & set(map(_full_name, filter(_is_named, types(case.reader))))
         for tree in types(case.reader)
