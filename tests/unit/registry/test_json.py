@@ -422,3 +422,45 @@ def test_a_value_that_json_or_its_schema_has_not_is_refused_without_its_content(
     with pytest.raises(InvalidRow, match=said) as refused:
         written(schema, rows)
     assert "secret" not in str(refused.value)
+
+
+def converted(name: str, kind: str, connect: str, *, index: int, optional: bool = False) -> dict[str, Any]:
+    """A field as Kafka Connect's JsonSchemaConverter writes its schema."""
+    plain = {"type": kind, "title": name, "connect.version": 1, "connect.type": connect}
+    if not optional:
+        return plain | {"connect.index": index}
+    return {"oneOf": [{"type": "null"}, plain], "connect.index": index}
+
+
+CONNECT = "org.apache.kafka.connect.data"
+CONVERTED = {
+    "type": "object",
+    "title": "shop.public.orders.Value",
+    "properties": {
+        "at": converted(f"{CONNECT}.Timestamp", "integer", "int64", index=0, optional=True),
+        "day": converted(f"{CONNECT}.Date", "integer", "int32", index=1),
+        "time": converted(f"{CONNECT}.Time", "integer", "int32", index=2),
+        "price": converted(f"{CONNECT}.Decimal", "string", "bytes", index=3) | {"connect.parameters": {"scale": "2"}},
+        "numeric": converted(f"{CONNECT}.Decimal", "number", "bytes", index=4) | {"connect.parameters": {"scale": "2"}},
+        "changed": converted("io.debezium.time.MicroTimestamp", "integer", "int64", index=5),
+        "raw": {"type": "string", "connect.type": "bytes", "connect.index": 6},
+        "labels": {"type": "object", "connect.type": "map", "connect.index": 7, "additionalProperties": {
+            "type": "integer", "connect.type": "int8"}},
+        "by_number": {"type": "array", "connect.type": "map", "connect.index": 8, "items": {
+            "type": "object", "properties": {
+                "key": {"type": "integer", "connect.index": 0, "connect.type": "int32"},
+                "value": {"type": "string", "connect.index": 1}}}},
+    },
+}  # fmt: skip
+
+
+def test_what_connects_converter_for_json_schema_writes_is_read_as_the_numbers_and_texts_that_it_writes():
+    record = {
+        "at": 1_700_000_000_123, "day": 19_675, "time": 3_600_000, "price": "BNI=", "numeric": 12.34,
+        "changed": 1_700_000_000_123_456, "raw": "AAE=", "labels": {"a": 1}, "by_number": [{"key": 1, "value": "x"}],
+    }  # fmt: skip
+    assert read(CONVERTED, json.dumps(record).encode()) == record | {"labels": [("a", 1)]}
+    assert read(CONVERTED, json.dumps(record | {"at": None}).encode())["at"] is None
+    kind = format_of(QuerySchema(text_of(CONVERTED))).arrow
+    assert [kind.field(name).type for name in ("at", "day", "time", "changed")] == [pa.int64()] * 4
+    assert [kind.field(name).type for name in ("price", "numeric", "raw")] == [pa.string(), pa.float64(), pa.string()]
