@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from spark_kafka_eos.testing import jars
@@ -68,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    os.environ |= jvm.ENVIRONMENT
+    os.environ |= jvm.environment(pyspark.__version__)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -106,16 +107,17 @@ def kafka39(request: pytest.FixtureRequest, kafka_version: str, tv1_version: str
     yield from _shared(request, kafka_version, tv1_version)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka35(request: pytest.FixtureRequest, kafka_version: str) -> Iterator[EmbeddedKafka]:
     """One broker of Kafka 3.5, the last that lets a partition be appended to in no transaction (before KIP-890's
-    verification); shared as `kafka` is."""
+    verification); shared by a module's tests, because two modules need it, and a broker takes CPU time also when it is
+    idle."""
     yield from _shared(request, kafka_version, KAFKA_35)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_oldest(request: pytest.FixtureRequest, kafka_version: str) -> Iterator[EmbeddedKafka]:
-    """One broker of the oldest supported release; shared as `kafka` is."""
+    """One broker of the oldest supported release; shared as `kafka35` is."""
     yield from _shared(request, kafka_version, KAFKA_OLDEST)
 
 

@@ -21,28 +21,30 @@ import pyspark
 from spark_kafka_eos.testing import class_archive, jars
 from spark_kafka_eos.testing.driver import python_environment, spark_submit
 
-ARCHIVE = Path(__file__).parents[1] / "build" / f"spark-{pyspark.__version__}.jsa"
-
-
 BROKERS = (jars.DEFAULT_VERSION, "3.9.1")  # those that the tests start often
 
 
-def _environment(archive_option: str) -> dict[str, str]:
-    """What every spark-submit reads, so also the one of a session that a test builds.
+def archive(release: str) -> Path:
+    """Of the classes that a driver of this release of Spark loads."""
+    return Path(__file__).parents[1] / "build" / f"spark-{release}.jsa"
 
-    Executors are started with other options: a driver passes them those of Spark's own setting.
-    """
+
+def environment(release: str) -> dict[str, str]:
+    """What every spark-submit of this release reads, so also the one of a session that a test builds."""
+    return _environment(f"-XX:SharedArchiveFile={archive(release)}")
+
+
+def _environment(archive_option: str) -> dict[str, str]:
+    """Executors are started with other options: a driver passes them those of Spark's own setting."""
     executors = "-Dspark.executor.defaultJavaOptions=-XX:TieredStopAtLevel=1"
     driver = f"-XX:TieredStopAtLevel=1 {archive_option} -Xlog:cds=off -Xlog:cds+dynamic=off"
     return {"SPARK_SUBMIT_OPTS": f"{driver} {executors}"}
 
 
-ENVIRONMENT = _environment(f"-XX:SharedArchiveFile={ARCHIVE}")
-
-
 def make_archive() -> None:
     """Run a job that does what most tests do, and keep the classes that its driver loaded; about 20 s."""
-    ARCHIVE.parent.mkdir(exist_ok=True)
+    place = archive(pyspark.__version__)
+    place.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.jsa")
         settings = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
@@ -52,7 +54,7 @@ def make_archive() -> None:
             capture_output=True,
             env={**os.environ, **python_environment(), **_environment(f"-XX:ArchiveClassesAtExit={made}")},
         )
-        made.replace(ARCHIVE)
+        made.replace(place)
 
 
 def _job(folder: str) -> None:
@@ -81,7 +83,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         _job(sys.argv[1])
         sys.exit()
-    if not ARCHIVE.exists():
+    if not archive(pyspark.__version__).exists():
         make_archive()
     for version in BROKERS:
         if not jars.class_archive(version).exists():

@@ -35,6 +35,7 @@ from spark_kafka_eos.spark.features import LIMITS
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.jars import files
 from spark_kafka_eos.testing.topic_reader import read_topic
+from tests import jvm
 from tests.matrix import Cell
 from tests.producing import produce
 from tests.reading import await_stable, read_committed
@@ -177,8 +178,8 @@ def release_of(home: Path) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The variables with which a driver uses this PySpark, and no other one in the path."""
-    found = python_environment()
+    """The variables with which a driver uses this PySpark, and no other one in the path, and starts cheaply."""
+    found = python_environment() | jvm.environment(release_of(home))
     others = [part for part in found["PYTHONPATH"].split(":") if not (Path(part) / "pyspark").exists()]
     return found | {"PYTHONPATH": ":".join([str(home.parent), *others] if home != NEWEST else others)}
 
