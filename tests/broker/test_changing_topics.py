@@ -69,6 +69,7 @@ def await_that(condition, otherwise):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
 
 
 def alter(bootstrap, topic, settings):

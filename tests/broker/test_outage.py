@@ -108,6 +108,7 @@ def read_all(cluster, partitions, interrupt=lambda: None):
     deadline = time.monotonic() + 60
     while (ends := latest(cluster, partitions)) != latest(cluster, partitions, isolation_level="read_uncommitted"):
         assert time.monotonic() < deadline, "a transaction stays open"
+        time.sleep(0.05)
     found: dict[TopicPartition, list[bytes]] = {tp: [] for tp in partitions}
     fetcher = Fetcher(cluster, max_partition_fetch_bytes=1_000)
     interrupted = False
@@ -170,6 +171,7 @@ def test_a_log_that_an_unclean_election_truncates_while_it_is_read_is_data_loss(
     deadline = time.monotonic() + 60
     while not leads(follower):
         assert time.monotonic() < deadline, "the follower is not elected"
+        time.sleep(0.05)
     append(b"new", 20)  # from 100 on, other records at the same offsets
     with pytest.raises(DataLoss, match=rf"{tp}: the leader's log was truncated .*only up to 100"):
         list(fetching)
@@ -288,6 +290,7 @@ def elect_another(kafka, partition):
         deadline = time.monotonic() + 60
         while admin.list_partition_reassignments([at]):
             assert time.monotonic() < deadline, "the reassignment does not end"
+            time.sleep(0.05)
         admin.elect_leaders(ElectionType.PREFERRED, {partition.topic: [partition.partition]}, raise_errors=False)
         while leader(kafka, partition) != others[0]:
             assert time.monotonic() < deadline, "no other leader is elected"

@@ -147,6 +147,7 @@ def test_of_a_batch_that_died_in_the_built_in_sink_write_repeats_a_part_and_skip
     deadline = time.monotonic() + 60
     while query.written() != list(range(15)):  # its producer sends on by itself
         assert time.monotonic() < deadline, query.written()
+        time.sleep(0.1)
     changed = time.time() * 1e3
     word = query.word("kafka-eos", way)
     assert query.planned_at(1) < changed
