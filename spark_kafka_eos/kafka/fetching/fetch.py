@@ -6,10 +6,11 @@ processes a response, the next request to each broker is already in flight.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import uuid
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -45,6 +46,8 @@ from spark_kafka_eos.kafka.protocol.retry import log_and_sleep, new_request
 from spark_kafka_eos.kafka.wire.record_batch import RecordBatches, extents, has_messages, scan
 
 log = logger(__name__)
+
+NO_END = (1 << 63) - 1  # of a range that is followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +97,36 @@ class Fetcher:
         makes progress within delivery.timeout.ms; the caller's own time does not count. Raises DataLoss for offsets
         that are gone, UnknownTopic, AuthorizationFailed, CorruptRecordBatch, BrokerError, BrokerUnreachable.
         """
+        with contextlib.closing(self._steps(ranges)) as steps:
+            yield from (step for step in steps if isinstance(step, Fetched))
+
+    def follow(
+        self, ranges: Sequence[OffsetRange], seconds_left: Callable[[], float]
+    ) -> Generator[list[Fetched], None, None]:
+        """Read on from where the ranges start, without end (theirs must be `NO_END`): what each answer of a broker has,
+        together with others that have arrived; an empty list if nothing came within `fetch_max_wait_ms`, and once
+        nothing is left of `seconds_left`. Raises what `fetch` raises. Close it to end it.
+        """
+        parts: list[Fetched] = []
+        with contextlib.closing(self._steps(ranges, seconds_left)) as steps:
+            for step in steps:
+                if isinstance(step, Fetched):
+                    parts.append(step)
+                else:
+                    yield parts
+                    parts = []
+
+    def _steps(
+        self, ranges: Sequence[OffsetRange], seconds_left: Callable[[], float] | None = None
+    ) -> Generator[Fetched | Receive, None, None]:
+        """Each part that comes, and each Receive before it is waited for: with `seconds_left`, at most for as long."""
         plan = FetchPlan(
             ranges,
             sizes=self._sizes,
             clock=self._cluster.clock,
             budget=self._cluster.budget,
             patience_ms=self._cluster.options.delivery_timeout_ms,
+            follows=seconds_left is not None,
         )
         in_flight: dict[int, _FetchInFlight] = {}
         failing = new_request()
@@ -112,6 +139,10 @@ class Fetcher:
                     case Wait():
                         self._wait(action, failing, in_flight.values())
                     case _:
+                        if isinstance(action, Receive):
+                            yield action
+                            if seconds_left is not None:
+                                action = replace(action, seconds=min(action.seconds, max(0.0, seconds_left())))
                         try:
                             self._perform(action, plan, in_flight)
                         except BrokerUnreachable as error:

@@ -100,6 +100,9 @@ class FetchPlan:
 
     Gives up if no range makes progress for `patience_ms`, counted as described above. `budget` returns a budget of the
     given milliseconds on the given clock. After a method has raised, the plan must not be used any more.
+
+    `follows`: the ranges end after whatever their logs will have. Then all partitions of a broker are in each request,
+    so that none waits for another one's long poll, and that nothing comes is no reason to give up.
     """
 
     def __init__(
@@ -110,10 +113,11 @@ class FetchPlan:
         clock: Clock,
         budget: Callable[[int, Clock], Budget],
         patience_ms: int,
+        follows: bool = False,
     ) -> None:
         if len({offset_range.partition for offset_range in ranges}) < len(ranges):
             raise ValueError("a partition may have one range only")
-        self._sizes, self._clock = sizes, clock
+        self._sizes, self._clock, self._follows = sizes, clock, follows
         self._time = Stopwatch(clock)
         self._new_budget = budget
         self._progress = budget(patience_ms, self._time)  # restarts when data comes
@@ -166,7 +170,7 @@ class FetchPlan:
             if node in self._in_flight or self._throttled_until.get(node, now) > now:
                 continue
             remaining = [(cursor.partition, cursor.end - cursor.position) for cursor in cursors]
-            budgets = self._sizes.partition_budgets(node, remaining)
+            budgets = self._sizes.partition_budgets(node, remaining, all_of_them=self._follows)
             parts = tuple(_part(cursor, budget) for cursor, budget in zip(cursors, budgets, strict=False))
             self._in_flight[node] = {part.partition: self._waiting.pop(part.partition) for part in parts}
             with_rack = now >= self._leaders_until and not is_peek
@@ -296,7 +300,8 @@ class FetchPlan:
             if self._progress.spent:
                 self._trouble = throttled(answer.address, asked.values()), Reaction.RETRY_SAME
         elif (
-            self._is_settled()
+            not self._follows
+            and self._is_settled()
             and self._silence.spent
             and (silent := [cursor for cursor in of_leader if cursor.replica is None])
         ):

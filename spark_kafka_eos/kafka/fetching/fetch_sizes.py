@@ -117,10 +117,14 @@ class FetchSizes:
         budget = self._estimates.byte_budgets.get(node, self._estimates.first_byte_budget)
         return min(budget, self._fetch_max_bytes)
 
-    def partition_budgets(self, node: int, remaining: Sequence[tuple[TopicPartition, int]]) -> list[int]:
-        """The bytes to ask this broker for, of the first ones of these partitions, each with the number of offsets that
-        are left to read.
+    def partition_budgets(
+        self, node: int, remaining: Sequence[tuple[TopicPartition, int]], *, all_of_them: bool = False
+    ) -> list[int]:
+        """The bytes to ask this broker for, of the first ones of these partitions, or of all, each with the number of
+        offsets that are left to read.
         """
+        if all_of_them:
+            return [min(self.byte_budget(node), self._max_partition_fetch_bytes)] * len(remaining)
         sizes = [self._size_of(partition, offsets) for partition, offsets in remaining]
         return partition_budgets(sizes, self.byte_budget(node), self._max_partition_fetch_bytes)
 
