@@ -42,7 +42,8 @@ class MicroBatch:
     None if unknown. This run has run every batch from `first_batch_of_run` on, and made no call of the writer in those
     from `first_batch_without_call` on; None if unknown. `failed` are the batches before this one that this run has
     begun to write and not committed. `is_first_with_data`: the batches before it read nothing. `destination` names the
-    output topics of a batch write.
+    output topics of a batch write. `buckets` is the number of buckets of a batch in real time (`real_time`), whose
+    tasks commit by themselves; its sources then end where the buckets that it starts are read on. None for any other.
     """
 
     query_id: str
@@ -56,6 +57,7 @@ class MicroBatch:
     failed: tuple[int, ...] = ()
     is_first_with_data: bool = False
     destination: str = ""
+    buckets: int | None = None
 
     @property
     def start(self) -> Offsets | None:

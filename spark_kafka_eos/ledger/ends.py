@@ -42,7 +42,7 @@ class CommittedEnd:
         committed: CommittedOffsets | None,
     ) -> CommittedEnd:
         where = tuple(clusters) or (own,) * len(batch.sources)
-        progresses = entry.sources if isinstance(entry, LedgerEntry) else None
+        progresses = entry.ends if isinstance(entry, LedgerEntry) else None
         places: dict[_Place, int | None] = {}
         if progresses is not None:
             for progress in filter(None, progresses):

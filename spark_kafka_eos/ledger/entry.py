@@ -4,6 +4,7 @@
                  {"v": 3, "serial": n, "query": query id, "batch": batch id, "digest": digest of the batch's range,
                   "run": id of the run that wrote it, "after": [the runs that committed before it, newest first],
                   "table": version of the table that took part,
+                  "buckets": how many transactional ids commit by themselves, in real time ("v" is then 4),
                   "tv": transaction version of the commit (1, or 2 for KIP-890's),
                   "outputs": {topic: topic id},
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
@@ -56,6 +57,7 @@ from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.source_offset import Origin, origin_from_json, origin_to_json
 
 VERSION = 3
+IN_REAL_TIME = 4  # the version of entries that releases without it must not take for those of a micro-batch
 MAX_METADATA_BYTES = 4_096
 
 MOST_EARLIER_RUNS = 8  # that an entry names: as many takeovers may happen while a driver is paused
@@ -110,7 +112,9 @@ class LedgerEntry:
     (`participants`), None if none did. `transaction_version` is the protocol of its transaction: it says which epoch
     the commit left. `written` is for people and decides nothing.
 
-    What an older release did not record is None, or empty.
+    What an older release did not record is None, or empty. `buckets` is the number of buckets of a run in real time
+    (`real_time`), which commit without an entry: `sources` then are where some of them began, and only the group's
+    offsets say where they are.
     """
 
     query_id: str
@@ -126,6 +130,12 @@ class LedgerEntry:
     table: int | None = None
     transaction_version: int | None = None
     written: BatchCounts | None = None
+    buckets: int | None = None
+
+    @property
+    def ends(self) -> tuple[SourceProgress | None, ...] | None:
+        """Where each source was read to, None if the entry does not say it."""
+        return self.sources if self.buckets is None else None
 
 
 def runs_before(entry: LedgerEntry | None, run_id: str | None) -> tuple[str, ...]:
@@ -335,10 +345,12 @@ def _contradict(entry: LedgerEntry, other: LedgerEntry) -> bool:
 def _fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
     if isinstance(entry, MovedLedger):
         return {"v": VERSION, "serial": entry.serial, "moved": entry.topic}
-    fields: dict[str, Any] = {"v": VERSION, "serial": entry.serial, "query": entry.query_id, "batch": entry.batch_id}
+    version = VERSION if entry.buckets is None else IN_REAL_TIME
+    fields: dict[str, Any] = {"v": version, "serial": entry.serial, "query": entry.query_id, "batch": entry.batch_id}
     fields["digest"] = entry.digest
     fields |= {} if entry.run_id is None else {"run": entry.run_id}
     fields |= {} if entry.table is None else {"table": entry.table}
+    fields |= {} if entry.buckets is None else {"buckets": entry.buckets}
     return fields | {"incomplete": True} if entry.incomplete else fields
 
 
@@ -402,12 +414,14 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
         version = fields["v"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise NotAnEntry("another program has written it") from None
-    if version not in (1, 2, VERSION):
-        raise NewerEntry(f"it has format version {version!r}, but this release supports versions up to {VERSION}")
+    if version not in (1, 2, VERSION, IN_REAL_TIME):
+        raise NewerEntry(f"it has format version {version!r}, but this release supports versions up to {IN_REAL_TIME}")
     if not signer.accepts(fields):
         raise NotAnEntry(
             "it is not signed with ledgerKey: somebody else has written it, or it was written before the key was set"
         )
+    if (version == IN_REAL_TIME) != isinstance(fields.get("buckets"), int):
+        raise NotAnEntry("a field is missing")
     match fields:
         case {"moved": str(topic), "serial": int(serial)} if version == VERSION:
             return MovedLedger(serial=serial, topic=topic)
@@ -429,6 +443,7 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
                 table=_number(fields.get("table"), "table's version is"),
                 transaction_version=_number(fields.get("tv"), "transaction version is"),
                 written=_written(fields.get("written")),
+                buckets=_number(fields.get("buckets"), "number of buckets is"),
             )
     raise NotAnEntry("a field is missing")
 

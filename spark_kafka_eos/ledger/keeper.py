@@ -195,8 +195,10 @@ class LedgerKeeper:
         own, clusters = self._cluster.cluster_id(), self._sources.of(batch)
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        # In real time, the group's offsets move without an entry. Of the own query, nothing else is decided by them.
+        is_own = isinstance(entry, LedgerEntry) and entry.query_id == batch.query_id
         is_sufficient = isinstance(entry, LedgerEntry) and (
-            entry.query_id == batch.query_id or entry.sources is not None
+            entry.ends is not None or (is_own and (entry.buckets is None or batch.buckets is not None))
         )
         if not is_sufficient and (asked := self._sources.starts_here(batch)):
             ask = functools.partial(self._source_group.fetch_offsets, asked)
@@ -367,6 +369,7 @@ class LedgerKeeper:
             else table,  # whose batch it is, without what is missing
             transaction_version=transaction_version,
             written=written,
+            buckets=batch.buckets,
         )
 
     def _source_offsets(self, batch: MicroBatch) -> _Offsets:

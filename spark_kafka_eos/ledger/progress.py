@@ -73,6 +73,13 @@ def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]
 def committed_progress(sink: SinkLedger, cluster_id: str) -> tuple[SourceProgress, SinkIdentity]:
     """The same, with the origin of the offsets as far as the ledger has it; and whose ledger it is."""
     entry, cluster = _last_entry(sink)
+    if entry is not None and entry.buckets is not None:
+        raise LedgerRefused(
+            f"the query with transactional.id {sink.transactional_id!r} last ran in real time, and its ledger does not "
+            "say how far it came. The group of its offsets does",
+            action="Set startingOffsets=committed and kafka.group.id on the source, to the group of the sink (by "
+            "default its kafka.transactional.id), without sink.kafka.transactional.id.",
+        )
     identity = SinkIdentity(transactional_id=sink.transactional_id, ledger_topic=sink.topic, cluster=cluster)
     return _merged(sink, _sources(entry, cluster_id)), identity
 
@@ -85,8 +92,8 @@ def last_batch(sink: SinkLedger, origin: Origin, partitions: Collection[TopicPar
     """
     requested, candidates = set(partitions), list[SourceProgress]()
     entry, _ = _last_entry(sink)
-    if entry is not None and entry.incomplete:
-        return None  # its end is not that of all that the batch should have written
+    if entry is not None and (entry.incomplete or entry.buckets is not None):
+        return None  # its end is not that of all that the batch should have written, or it has none
     for source in _sources(entry, origin.cluster):
         ids = {} if source.origin is None else source.origin.topic_ids
         there = {name for name, topic_id in origin.topic_ids.items() if ids.get(name, topic_id) == topic_id}

@@ -91,6 +91,10 @@ _RESUME = (
     "then starts exactly where the last committed transaction ended (a query with state loses it with the checkpoint, "
     "and is refused once more because of that)"
 )
+_RESUME_BY_GROUP = (
+    "start the query with a new checkpointLocation, and set startingOffsets=committed and kafka.group.id on its "
+    "source, to the group of the sink (by default its kafka.transactional.id)"
+)
 _OWN_ID = "set a different `kafka.transactional.id` for each query"
 _TAKEN_OVER = (
     "If the query ran with another sink until now, for example the built-in one, and was stopped cleanly, this batch "
@@ -314,6 +318,19 @@ def planned_again(entry: LedgerEntry, batch: MicroBatch, *, covered: bool) -> Re
         actions=(_RESTORE, *(() if covered else _catch_up(entry, batch)), f"Or {_RESUME}."),
         fingerprint=name_of(entry) if covered else "",
         resolutions=("skip-to",) if covered else ("write", "skip"),
+    )
+
+
+def ran_in_real_time(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
+    return Refuse(
+        reason=f"batch {batch.batch_id} of query {batch.query_id} is one of micro-batches, but since batch "
+        f"{entry.batch_id} the query has run in real time",
+        meaning="In real time, how far the query came is in its group's offsets, and not in this checkpoint: the "
+        "batch would repeat records",
+        actions=(
+            "Start the query in real time again.",
+            f"Or {_RESUME_BY_GROUP}.",
+        ),
     )
 
 

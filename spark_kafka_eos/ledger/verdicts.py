@@ -280,6 +280,8 @@ def _own_entry(
 ) -> Verdict:
     if entry.incomplete and entry.batch_id <= batch.batch_id <= entry.batch_id + 1:
         return refusal.incomplete(entry, batch)
+    if entry.buckets is not None:
+        return refusal.ran_in_real_time(entry, batch)
     if calls and entry.batch_id == batch.batch_id and entry.run_id is not None and entry.run_id == batch.run_id:
         return Repeat(reason=f"this run has committed batch {batch.batch_id} already")
     if entry.batch_id > batch.batch_id:

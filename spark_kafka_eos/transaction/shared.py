@@ -104,7 +104,7 @@ class SharedTransaction:
             options, cluster, has_ledger=has_ledger, in_doubt=in_doubt, note=hanging.note, clock=self._clock
         )
         self.owner = Owner(options, steps)
-        self.takeover = OwnerTakeover(cluster, self._decide, steps, self.owner, planned_under=planned_under)
+        self.takeover = OwnerTakeover(options, cluster, self._decide, steps, self.owner, planned_under=planned_under)
         self._doubt = CommitDoubt(steps, self.owner, self.takeover, self.diagnosis_command)
         self._recovery = Recovery(options, cluster, steps, self.owner, hanging)
         self._table: ParticipantSteps | None = None

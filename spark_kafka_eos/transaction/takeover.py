@@ -24,6 +24,8 @@ from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import CommittedEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.transaction.bucket_ids import take_buckets
 from spark_kafka_eos.transaction.hold import is_left_by_run, taken_since
 from spark_kafka_eos.transaction.owner import Owner
 from spark_kafka_eos.transaction.steps import OwnerFacts, TransactionSteps, is_same
@@ -48,6 +50,7 @@ class OwnerTakeover:
 
     def __init__(
         self,
+        options: SinkOptions,
         cluster: Cluster,
         decide: Decide | None,
         steps: TransactionSteps,
@@ -55,7 +58,7 @@ class OwnerTakeover:
         *,
         planned_under: ProducerEpoch | None,
     ) -> None:
-        self._cluster, self._decide, self._steps, self._owner = cluster, decide, steps, owner
+        self._options, self._cluster, self._decide, self._steps, self._owner = options, cluster, decide, steps, owner
         self._planned_under = planned_under
 
     def verdict(self, batch: MicroBatch) -> verdicts.Verdict:
@@ -75,16 +78,24 @@ class OwnerTakeover:
             if isinstance(seen.verdict, Refuse) or not (without_verdict or isinstance(seen.verdict, verdicts.Write)):
                 return seen.verdict
             ledger = self._owner.take_over(seen.facts, seen.read_under)
-            if ledger == "known":
+            if ledger == "known" and self._buckets_to_end(batch) is None:
                 return seen.verdict
-            if ledger == "read":
+            if ledger != "owner changed":
                 break
         else:
             self._owner.initialise()
+        if (buckets := self._buckets_to_end(batch)) is not None:
+            take_buckets(self._cluster, self._options, range(buckets))
+            self._steps.ledger.read()  # only now the group's offsets, which say where that run ended, stay as they are
         verdict = self.verdict(batch)
         if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
             self._owner.ask_if_held()
         return verdict
+
+    def _buckets_to_end(self, batch: MicroBatch) -> int | None:
+        """The buckets of the last run, if it was in real time and this batch is not."""
+        entry = self._steps.ledger.entry
+        return entry.buckets if batch.buckets is None and isinstance(entry, LedgerEntry) else None
 
     def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
         """What a process sees that holds no epoch. Raises ProducerFenced if it must not take the id, to write the batch

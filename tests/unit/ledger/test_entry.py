@@ -175,6 +175,8 @@ def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
         '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":[{"cluster":"A"}]}',
         '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":[{"cluster":"A","offsets":{"t":7}}]}',
         '{"v":4,"serial":1,"query":"q","batch":41,"digest":"d"}',
+        '{"v":3,"serial":1,"query":"q","batch":41,"digest":"d","buckets":2}',
+        '{"v":5,"serial":1,"query":"q","batch":41,"digest":"d"}',
         "consumer metadata",
     ],
 )
@@ -195,9 +197,18 @@ def test_long_foreign_metadata_is_shown_in_part() -> None:
 
 
 def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
-    last = newest(b'{"v":4}', {}, AT)
+    last = newest(b'{"v":5}', {}, AT)
     assert isinstance(last, UnreadableEntry)
-    assert "version 4" in last.description
+    assert "version 5" in last.description
+
+
+def test_an_entry_in_real_time_has_a_version_that_releases_without_it_refuse_and_no_ends() -> None:
+    in_real_time = replace(ENTRY, buckets=4)
+    assert b'"v":4' in ledger.encode_record(in_real_time)
+    assert ledger.decode_record(ledger.encode_record(in_real_time)) == in_real_time
+    assert ledger.decode_committed(ledger.encode_pointer(in_real_time, 7)).buckets == 4
+    assert in_real_time.ends is None, "where its sources began is not where they were read to"
+    assert ENTRY.ends == ENTRY.sources
 
 
 def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_not_an_entry() -> None:
@@ -319,10 +330,10 @@ def test_an_entry_elsewhere_may_be_older_than_what_a_reset_pointer_led_to(broken
 
 @pytest.mark.parametrize("place", [AT, OTHER, OUT])
 def test_an_entry_of_a_later_version_is_refused_wherever_it_is(place: TopicPartition) -> None:
-    newer = OffsetAndMetadata(offset=1, metadata='{"v":4,"serial":1}')
+    newer = OffsetAndMetadata(offset=1, metadata='{"v":5,"serial":1}')
     last = newest(ledger.encode_record(ENTRY), {OUT: RESET, AT: RESET, place: newer}, AT)
     assert isinstance(last, UnreadableEntry)
-    assert "version 4" in last.description
+    assert "version 5" in last.description
     assert not ledger.is_lost(newer)
     assert ledger.is_lost(RESET)
 

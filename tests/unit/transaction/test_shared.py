@@ -461,12 +461,12 @@ def test_who_comes_back_to_an_entry_of_a_newer_release_writes_nothing(kafka, tra
     run(transaction, 0)
     fields = ledger._fields
     with monkeypatch.context() as newer:
-        newer.setattr(ledger, "_fields", lambda *entry: fields(*entry) | {"v": ledger.VERSION + 1})
+        newer.setattr(ledger, "_fields", lambda *entry: fields(*entry) | {"v": ledger.IN_REAL_TIME + 1})
         run(owner(kafka), 1)
     with pytest.raises(ProducerFenced, match="Nothing was committed"):
         run(transaction, 1)
     for number in (1, 2):
-        with pytest.raises(LedgerRefused, match="format version 4.*Nothing was committed"):
+        with pytest.raises(LedgerRefused, match="format version 5.*Nothing was committed"):
             run(owner(kafka), number)
     assert kafka.commits == 2
 

@@ -1,0 +1,61 @@
+"""The verdict on a batch in real time, whose tasks commit by themselves (`real_time`). Pure.
+
+Where its partitions are read on is in the group's offsets, which are right whatever the ledger says: each transaction
+moves them together with its records. So a batch is never skipped, and its number does not matter. The entry only says
+whose offsets they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from spark_kafka_eos.ledger import refusal, verdicts
+from spark_kafka_eos.ledger.decide import Decide, identity_of
+from spark_kafka_eos.ledger.ends import CommittedOffsets
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.source_offset import SinkIdentity
+
+_GOES_ON = "in real time, each partition goes on at the group's offset"
+
+
+def decide_in_real_time(options: SinkOptions) -> Decide:
+    """The verdict on a streaming query's batches in real time."""
+    return functools.partial(
+        decide, sink=identity_of(options), take_over=options.take_over_query, resolve=options.resolve
+    )
+
+
+def decide(
+    entry: LedgerEntry | UnreadableEntry | None,
+    batch: MicroBatch,
+    committed: CommittedOffsets | None = None,
+    *,
+    other_ids: Sequence[str] = (),
+    sink: SinkIdentity,
+    take_over: str | None = None,
+    resolve: str | None = None,
+    **_: object,
+) -> verdicts.Verdict:
+    """What to do with a batch: write or refuse. The arguments are those of `verdicts.decide`."""
+    if isinstance(entry, UnreadableEntry):
+        return refusal.unreadable(entry)
+    if entry is not None and entry.query_id == batch.query_id:
+        return refusal.incomplete(entry, batch) if entry.incomplete else verdicts.Write(reason=_GOES_ON)
+    others = ",".join(other_ids)
+    if others and resolve != f"take-group:{others}":
+        return refusal.shared_group(others)
+    if elsewhere := verdicts.goes_by_another(entry, batch, sink, resolve):
+        return elsewhere
+    if batch.batch_id > 0:
+        return refusal.never_written(batch, None) if entry is None else refusal.shared_id(entry, batch)
+    if entry is None or entry.query_id == take_over:
+        return verdicts.Write(reason="the first batch under this transactional.id, or takeOverQuery")
+    if entry.incomplete:
+        return refusal.incomplete(entry, batch)
+    unknown = sorted(tp for tp in batch.end if (committed or {}).get(tp) is None)
+    if unknown:
+        return refusal.elsewhere(entry, batch, f"no committed offset of {unknown[0]} is known")
+    return verdicts.Write(reason=_GOES_ON)
