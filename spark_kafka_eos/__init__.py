@@ -13,6 +13,7 @@ File map; imports point down only (`lint-imports` checks it). Four packages coul
 The others are the connector's, one for each concept:
 
     spark/      PySpark: data source, sink, TransactionalWriter
+    real_time/  tasks that commit by themselves, within milliseconds
     preflight/  checks before the first batch
     reading/    from a source's positions to Arrow batches
     transaction/    begins, commits or aborts the shared transaction of a micro-batch

@@ -33,6 +33,14 @@ WITH_TABLE = (
     "table committed",  # the table has rows and token, EndTxn not sent
 )
 
+# Those of a bucket's transaction in real time.
+IN_REAL_TIME = (
+    "bucket appended",  # every append acknowledged, no offsets sent
+    "bucket offsets sent",  # TxnOffsetCommit acknowledged, EndTxn not sent
+    "bucket committed",  # EndTxn acknowledged
+    "buckets taken",  # the driver has a new epoch for each bucket, and the ledger does not say so yet
+)
+
 _ARMED = os.environ.get("KAFKA_EOS_FAILPOINT")
 
 
@@ -46,7 +54,7 @@ def failpoint(name: str, batch_id: int | None = None) -> None:
     if _ARMED is None:
         return
     point, _, batch = _ARMED.partition("@")
-    names = (*POINTS, *WITH_TABLE)
+    names = (*POINTS, *WITH_TABLE, *IN_REAL_TIME)
     if point not in names or name not in names:
         raise ValueError(f"no failpoint {point!r} or {name!r}; there are: {', '.join(names)}")
     if point != name or (batch and batch_id is not None and int(batch) != batch_id):

@@ -28,7 +28,7 @@ JsonOffsets = dict[str, dict[str, int]]
 
 # Instead of a stream's first offsets: they are the start in the end of batch 0. No topic has this name.
 UNRESOLVED: Mapping[str, Mapping[str, int]] = {"": {}}
-_START, _ORIGIN, _BOUNDS, _SINKS = "start=", "origin=", "bounds=", "sinks="
+_START, _ORIGIN, _BOUNDS, _SINKS, _TICK = "start=", "origin=", "bounds=", "sinks=", "tick="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,7 @@ class SourceOffset:
     `start` is where a query's first batch begins, None in the end of any other. `origin` says which records the offsets
     mean, None if it is not recorded. `bounds` is where the stream ends: for each time in ms since 1970, the offsets of
     the first records with it or a later one. `sinks` are those by whose commits the source of a first batch goes.
+    `tick` counts the batches in real time, which follow one another whether anything was written or not.
     """
 
     offsets: Offsets
@@ -72,6 +73,7 @@ class SourceOffset:
     origin: Origin | None = None
     bounds: Mapping[int, Offsets] = field(default_factory=dict)
     sinks: tuple[SinkIdentity, ...] = ()
+    tick: int = 0
 
     def to_json(self) -> JsonOffsets:
         """Equal offsets have equal text, whose order is that of all releases: Spark compares it."""
@@ -85,6 +87,8 @@ class SourceOffset:
                 {"id": sink.transactional_id, "topic": sink.ledger_topic, "cluster": sink.cluster}
                 for sink in self.sinks
             ]
+        if self.tick:
+            parts[_TICK] = self.tick
         names = [name + json.dumps(part, separators=(",", ":")) for name, part in parts.items()]
         if self.start is not None:
             names.append(_START + json.dumps(offsets_to_json(self.start)))
@@ -102,6 +106,7 @@ class SourceOffset:
             origin=None if origin is None else origin_from_json(json.loads(origin)),
             bounds={int(time): offsets_from_json(ends) for time, ends in json.loads(bounds or "{}").items()},
             sinks=tuple(map(_sink, json.loads(_part(value, _SINKS) or "[]"))),
+            tick=int(json.loads(_part(value, _TICK) or "0")),
         )
 
     @classmethod

@@ -38,6 +38,7 @@ EXAMPLES = {
         "readings-avro",
         "readings-named",
     ],
+    "docs/real-time.md": ["bids", "bids-loud"],
     "docs/dead-letters.md": ["orders-in", "orders-amounts", "orders-dead"],
     "docs/tracing.md": ["parcels", "parcels-copy"],
     "docs/clusters.md": ["trades"],

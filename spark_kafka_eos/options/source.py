@@ -79,7 +79,7 @@ class SourceOptions:
     trace_dir: str | None = None
     metrics_host: str = "127.0.0.1"
     include_headers: bool = False
-    rows: Literal["records", "offsetRanges"] = "records"
+    rows: Literal["records", "offsetRanges", "realTime"] = "records"
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     group_id: str | None = None

@@ -101,9 +101,9 @@ OPTIONS: tuple[Option, ...] = (
            "The same, with a timestamp for each partition."),
     Option("includeHeaders", BOTH, p.flag,
            "Add the column `headers`. A sink always writes this column if it exists."),
-    Option("rows", SOURCE, p.one_of("records", "offsetRanges"),
+    Option("rows", SOURCE, p.one_of("records", "offsetRanges", "realTime"),
            "`offsetRanges` returns a row for each offset range that a task would read, instead of its records; "
-           "[`arrow_stream`](arrow.md) sets it."),
+           "`realTime` none, but a micro-batch after the other. [`arrow_stream`](arrow.md) sets it."),
     Option("failOnDataLoss", BOTH, p.flag,
            "Fail if offsets that have not been read yet are gone from Kafka; with `false`, log a warning and "
            "continue. A sink with `false` does not commit the offsets of source topics that were deleted."),

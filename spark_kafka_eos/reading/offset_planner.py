@@ -82,7 +82,7 @@ class OffsetPlanner:
         self._committed_by: tuple[SinkIdentity, ...] = ()  # the offsets of a first start
         self._seen: dict[TopicPartition, int] = {}
         self._compared = False  # the topics that subscribePattern selects now with those of the checkpoint
-        self._pins = False
+        self._ticks, self._pins = options.rows == "realTime", False
         self._pinned: dict[TopicPartition, int] | None = None
         self._last_advance = float("-inf")
         self.remaining = 0  # offsets that a limit left to later micro-batches when one was planned last
@@ -270,7 +270,7 @@ class OffsetPlanner:
             end = self._end(begin, origin, limited=limited)
             if not isinstance(self._options.starting_offsets, str):
                 self._stream_end.check(begin)
-            return self._recorded(SourceOffset(offsets=end, start=begin, sinks=self._sinks()))
+            return self._recorded(SourceOffset(offsets=end, start=begin, sinks=self._sinks(), tick=int(self._ticks)))
         last = SourceOffset.from_json(start)
         self._identity.load(last.origin)
         self._stream_end.goes_on_from(last.bounds)
@@ -278,9 +278,11 @@ class OffsetPlanner:
         self._read_before |= begin.keys()
         self._compare_topics({tp.topic for tp in begin}, origin)
         end = self._end(begin, origin, limited=limited)
+        if self._ticks and not self._pins:
+            return self._recorded(SourceOffset(offsets=end, tick=last.tick + 1))
         if end == begin and self._stream_end.is_recorded(end):
             return start
-        return self._recorded(SourceOffset(offsets=end))
+        return self._recorded(SourceOffset(offsets=end, tick=last.tick))
 
     def _recorded(self, end: SourceOffset) -> JsonOffsets:
         """The end with what else the checkpoint must have: the stream's bounds, and which records it means."""
@@ -354,6 +356,8 @@ class OffsetPlanner:
         """
         last, planned = SourceOffset.from_json(start), SourceOffset.from_json(end)
         self._identity.load(planned.origin)
+        if self._ticks:
+            return []  # its tasks read on from what they have committed
         begin = planned.start if start == UNRESOLVED else last.offsets
         if begin is None:
             begin = self._start_that_is_not_recorded(planned.offsets)

@@ -83,7 +83,13 @@ def read(
     most_bytes = max(decompressed_bytes, _EXPANSION * options.max_partition_fetch_bytes)
     fetched = _fetch(ranges, options, cluster, fetcher)
     parts = (_rows(part, bounds, options, tally, most_bytes) for part, bounds in fetched)
-    return _of_decent_size(rows for part in parts for rows in part if rows.num_rows)
+    return of_decent_size(rows for part in parts for rows in part if rows.num_rows)
+
+
+def rows_of(part: Fetched, bounds: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The visible records of a fetched part inside `bounds`, as `read` returns them, without joining small batches."""
+    most_bytes = max(_DECOMPRESSED_BYTES, _EXPANSION * options.max_partition_fetch_bytes)
+    return (rows for rows in _rows(part, bounds, options, None, most_bytes) if rows.num_rows)
 
 
 def _fetch(
@@ -238,7 +244,7 @@ def _null_if_empty(headers: pa.ListArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(ends, headers.flatten(), type=_HEADERS, mask=none)
 
 
-def _of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def of_decent_size(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order; small batches are joined and large ones are split."""
     small: list[pa.RecordBatch] = []
     rows = size = 0

@@ -26,6 +26,7 @@ from spark_kafka_eos.appending.blocks import ROWS, EncodeSettings
 from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.errors import ConfigurationError, InvalidSchema, errors_of_source
 from spark_kafka_eos.options import SourceOptions, source_options
+from spark_kafka_eos.options.parsers import duration_ms
 from spark_kafka_eos.reading.ranges import from_rows
 from spark_kafka_eos.reading.records import arrow_schema
 from spark_kafka_eos.spark.arrow_columns import (
@@ -53,6 +54,7 @@ _T = TypeVar("_T")
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 _ROWS = "rows"
+_SHORTEST_MS = 1_000  # of a batch in real time
 _RETURN = "Return a pyarrow.RecordBatch with columns of the sink from transform (docs/arrow.md)."
 _SELECT = "Select columns of the sink, for example … AS value (docs/arrow.md)."
 
@@ -67,6 +69,8 @@ def arrow_stream(
     schema: StructType | str | None = None,
     decode: Mapping[str, Decoder] | None = None,
     encode: Mapping[str, Encoder] | None = None,
+    real_time: str | None = None,
+    buckets: int | None = None,
 ) -> DataStreamWriter:
     """A stream from Kafka to Kafka whose records never enter the JVM; set its checkpoint and trigger, and start it.
 
@@ -82,6 +86,10 @@ def arrow_stream(
     as `encoded_key` and `encoded_value`. With the mode "permissive", a record that cannot be decoded skips the
     transform and becomes a dead letter, with the option `deadLetterTopic` of the writer. `encode` has what encodes
     `key` or `value` after it (`confluent_encoder`).
+
+    `real_time` is how long a micro-batch lasts, such as "5 minutes": its tasks then commit what they read within
+    milliseconds, each in transactions of its own (docs/real-time.md). `buckets` is the number of their transactional
+    ids, by default as many as tasks run at once when the query first starts.
 
     Raises ConfigurationError for options, a schema or `sql` that cannot be used, and InvalidSchema if the result of
     `sql` does not fit the sink. If `transform` returns something that does not fit, the query fails with InvalidSchema;
@@ -102,10 +110,29 @@ def arrow_stream(
         encode=_of_key_and_value("encode", encode),
     )
     reader.check(EncodeSettings(topic=where.topic, targets={}, dead_letters=_dead_letters(where.dead_letter_topic)))
-    options_of_ranges = {**source, _ROWS: "offsetRanges"}
+    options_of_ranges = {**source, _ROWS: "offsetRanges" if real_time is None else "realTime"}
     # PySpark declares fewer types than it takes: it makes text of any value.
     ranges = spark.readStream.format("kafka-eos").options(**options_of_ranges).load()  # type: ignore[arg-type]
+    if real_time is not None:
+        from spark_kafka_eos.spark.real_time import RealTimeWriter  # of few queries
+
+        return ranges.writeStream.foreachBatch(RealTimeWriter(where, reader, _seconds(real_time), buckets))
     return ranges.writeStream.foreachBatch(functools.partial(writer.write_ranges, rows_of=reader))
+
+
+_UNITS = {"seconds": "s", "second": "s", "minutes": "m", "minute": "m", "hours": "h", "hour": "h"}
+
+
+def _seconds(real_time: str) -> float:
+    """From `5 minutes`, as Spark's triggers are written, or `5m`."""
+    count, _, unit = real_time.strip().lower().partition(" ")
+    try:
+        milliseconds = duration_ms(count + _UNITS.get(unit.strip(), unit.strip()))
+    except ValueError as error:
+        raise ConfigurationError("real_time", str(error), action="Set it to a duration, such as 5 minutes.") from None
+    if milliseconds < _SHORTEST_MS:
+        raise ConfigurationError("real_time", f"is {real_time!r}, but a batch lasts for a second at least")
+    return milliseconds / 1e3
 
 
 def _read(options: SourceOptions, decode: Mapping[str, Decoder]) -> SourceOptions:
@@ -148,11 +175,14 @@ class RangeReader:
 
     def __call__(self, batches: RowBatches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
         ranges = from_rows(batches)
-        if not ranges:
-            return
+        if ranges:
+            yield from self.rows(read_records(ranges, self.source), settings)
+
+    def rows(self, read: RowBatches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
+        """The rows of the sink that the records which were read become. `transform`'s resources are freed."""
         first: list[str] | None = None
         try:
-            for records in read_records(ranges, self.source):
+            for records in read:
                 for rows in self._rows(records, settings):
                     first = first or rows.schema.names
                     if rows.schema.names != first:

@@ -53,7 +53,7 @@ class KafkaEosDataSource(DataSource):
         from spark_kafka_eos.spark.schema import ranges_schema, source_schema
 
         options = self._source_options()
-        if options.rows == "offsetRanges":
+        if options.rows != "records":
             return ranges_schema()
         return source_schema(include_headers=options.include_headers)
 
@@ -108,7 +108,7 @@ class KafkaEosDataSource(DataSource):
             options = source_options(self._shown(), streaming=streaming)
             if schema is None:
                 return options
-            if options.rows == "offsetRanges":
+            if options.rows != "records":
                 check_ranges_schema(schema)
                 return options
             return selecting(options, schema)

@@ -163,6 +163,11 @@ class RunningQuery:
         """Where the session's listener hears how a batch ended (`worker.STATS_ENDPOINT`); None if there is none."""
         return None if self._execution is None else self._session.conf.get(STATS_ENDPOINT, None) or None
 
+    def ends_with_what_is_available(self) -> bool:
+        """Whether the query's trigger is availableNow. For a classic session."""
+        trigger = None if self._execution is None else self._execution.trigger()
+        return trigger is not None and str(trigger.getClass().getSimpleName()).startswith("AvailableNow")
+
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only
         advance that way. Always true on Spark Connect, where the plan is not accessible, and before Spark 4.2, whose

@@ -1,0 +1,11 @@
+"""Real time: a query's records are read, transformed and committed within milliseconds, in tasks that run for minutes.
+
+    buckets.py   which partitions of the source go together, and under which transactional id
+    cycle.py     one bucket's transactions: append, offsets, commit
+    task.py      what a task does until its time is over
+    driver.py    gives each bucket an epoch and a start, and proves that the query is still this driver's
+
+A transaction is that of one bucket, not of the whole micro-batch as elsewhere: no two processes share it, so nobody
+waits for a barrier. Records and source offsets are in one transaction, so it needs no entry in the ledger, which only
+has what a start must know.
+"""

@@ -1,0 +1,101 @@
+"""The transactions of one bucket, one after the other, by the one process that has its identity.
+
+Not obvious:
+- The epoch comes from the driver (`real_time.driver`). Here nothing sends InitProducerId: a task that comes back late
+  must not take the bucket from the one that runs. If anything fails, the bucket's driver gives it a new epoch.
+- In TV2, each EndTxn returns the next epoch, with sequences from 0. In TV1, the epoch goes on, and so do its sequences.
+- The group of the offsets has no members (KIP-447), so only the transactional id's epoch keeps others out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_kafka_eos.appending.blocks import Block, BlockEncoder
+from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
+from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.producing.sequences import next_sequence
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction
+from spark_kafka_eos.kafka.wire.record_batch import stamp
+from spark_kafka_eos.options.reserved import reserved_topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a transaction wrote: records of the output and the bytes of their record batches."""
+
+    records: int
+    bytes: int
+
+
+class BucketTransactions:
+    """Not thread-safe. `mark` is the metadata of the offsets, by which others see whose they are. After an error the
+    object cannot be used: whether the transaction was committed, the group's offsets say.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        identity: ProducerIdentity,
+        encoder: BlockEncoder,
+        *,
+        group_id: str,
+        mark: str,
+        ledger_topic: str,
+    ) -> None:
+        self._cluster, self._encoder, self._mark = cluster, encoder, mark
+        self._appender = Appender(
+            cluster,
+            identity,
+            transaction_version=identity.transaction_version,
+            reserved=reserved_topics(ledger_topic),
+        )
+        self._group = GroupCoordinator(cluster, group_id)
+        self._identity = identity
+        self._sequences: dict[TopicPartition, int] = {}
+
+    @property
+    def dead_letters(self) -> Mapping[str, int]:
+        """The number of dead letters so far, by cause."""
+        return self._encoder.dead_letters
+
+    def commit(self, rows: Iterable[pa.RecordBatch], positions: Mapping[TopicPartition, int]) -> Written:
+        """Commit these rows, with columns of the sink, and where their partitions are read on."""
+        blocks = [block for part in rows for block in self._encoder.add(part)]
+        blocks += self._encoder.finish()
+        identity = self._identity
+        acks = self._append(identity, blocks)
+        failpoint("bucket appended")
+        offsets = {tp: OffsetAndMetadata(offset=at, metadata=self._mark) for tp, at in positions.items()}
+        add_offsets(self._cluster, identity, self._group.group_id)
+        self._group.commit_in_transaction(identity, offsets, transaction_version=identity.transaction_version)
+        failpoint("bucket offsets sent")
+        self._identity = end_transaction(self._cluster, identity, commit=True)
+        if self._identity.producer != identity.producer:
+            self._sequences.clear()
+        failpoint("bucket committed")
+        return Written(records=sum(ack.records for ack in acks), bytes=sum(ack.bytes for ack in acks))
+
+    def _append(self, identity: ProducerIdentity, blocks: Sequence[Block]) -> Sequence[Ack]:
+        partitions = {block.partition for block in blocks}
+        self._appender.allow({tp.topic for tp in partitions})
+        add_partitions(self._cluster, identity, partitions)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
+        for block in blocks:
+            sequence = self._sequences.get(block.partition, 0)
+            stamp(
+                block.data,
+                producer_id=identity.producer_id,
+                epoch=identity.epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            self._appender.append(block.partition, block.data, records=block.records, base_sequence=sequence)
+            self._sequences[block.partition] = next_sequence(sequence, block.records)
+        return self._appender.flush()

@@ -1,0 +1,189 @@
+"""The driver of a query in real time: it gives each bucket an epoch and a start, and only then its tasks begin.
+
+    begin         look whose the query's transactional id is, and take it or still have it     transaction.shared
+    take          InitProducerId of each bucket: aborts, fences, waits for what is being committed
+    read          the group's offsets, which nobody can change any more
+    commit        a transaction of the query's own id, with these offsets and an entry in the ledger
+    start         tasks, each with the epochs and offsets of its buckets
+
+The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
+- Tasks take nothing. So one that comes back late, or a second attempt, can't take a bucket from the live one.
+- The transaction after the buckets were taken is the proof that the query was still this driver's. Whoever takes it
+  later takes the buckets after that, so what these tasks have is over then. A driver that was overtaken before fails
+  here, and starts no task.
+- A bucket that must be started again, because its task failed, goes the same way alone; the others run on.
+- When the number of buckets changes, all ids that had any are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from spark_kafka_eos.appending.report import Appended
+from spark_kafka_eos.errors import AttemptsExhausted, ConfigurationError, DataLoss, LedgerRefused, TransactionAborted
+from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.kafka.fetching.fetch import NO_END
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.kafka.protocol import offsets
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.source_clusters import SourceClusters
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.real_time.buckets import Bucket, by_bucket
+from spark_kafka_eos.transaction.bucket_ids import take_buckets
+from spark_kafka_eos.transaction.shared import SharedTransaction
+
+_log = logger(__name__)
+
+_NOTHING = BatchCounts(records=0, bytes=0, milliseconds=0)
+
+
+class RealTimeDriver:
+    """The owner of one query's buckets. Not thread-safe. `fail_on_data_loss` is the source's."""
+
+    def __init__(
+        self, options: SinkOptions, cluster: Cluster, transaction: SharedTransaction, *, fail_on_data_loss: bool
+    ) -> None:
+        self._options, self._cluster, self._transaction = options, cluster, transaction
+        self._fail_on_data_loss = fail_on_data_loss
+        self._group = GroupCoordinator(cluster, options.group_id)
+        self._count = 0  # of buckets that were taken
+
+    def check(self, batch: MicroBatch) -> None:
+        """Raise ConfigurationError if the query can't run in real time."""
+        if self._transaction.steps.needs_fence():
+            raise ConfigurationError(
+                "real_time",
+                "the brokers do not verify that a transaction is open when it is appended to, so that late requests of "
+                "a bucket that was taken would be accepted",
+                action="Use Kafka 3.6 or later, with transaction.partition.verification.enable=true.",
+            )
+        if SourceClusters(self._options, self._cluster).ends_here(batch).keys() != batch.end.keys():
+            raise ConfigurationError(
+                "real_time",
+                "the source is on another cluster than the sink: its offsets can't be part of the transactions",
+                action="Use micro-batches between two clusters.",
+            )
+
+    def start(
+        self,
+        batch: MicroBatch,
+        count: int | None,
+        numbers: Collection[int] | None = None,
+        *,
+        first: int = 1,
+        to_end: bool = False,
+    ) -> list[Bucket]:
+        """New epochs for the buckets of `batch` that have partitions, or those with these `numbers`, and where they are
+        read on. `count` is how many buckets there are, None for as many as there were, and in a first run `first`.
+        `to_end`: read them up to where the batch ends.
+
+        Raises LedgerRefused, ProducerFenced, DataLoss, AttemptsExhausted, and what the requests raise.
+        """
+        for _ in range(self._options.max_attempts):
+            try:
+                return self._start(batch, count, numbers, first, to_end=to_end)
+            except TransactionAborted as error:
+                _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, error.what)
+                self._transaction.abort()
+                last = error
+        raise AttemptsExhausted(
+            f"batch {batch.batch_id} could not begin in real time, the last time because {last.what}",
+            action="Fix the cause and restart the query.",
+            committed="nothing",
+        ) from last
+
+    def _start(
+        self, batch: MicroBatch, count: int | None, numbers: Collection[int] | None, first: int, *, to_end: bool
+    ) -> list[Bucket]:
+        transaction = self._transaction
+        transaction.begin(replace(batch, buckets=count or 0))
+        transaction.owner.ask_if_held()  # a late driver must not interrupt the tasks of the live one
+        entry = transaction.steps.ledger.entry
+        last = entry.buckets if isinstance(entry, LedgerEntry) else None
+        chosen = count or last or first
+        parts = by_bucket(batch.end, chosen)
+        taken = range(max(chosen, last or 0)) if numbers is None else numbers
+        self._count = max(chosen, last or 0)
+        identities = take_buckets(self._cluster, self._options, taken)
+        failpoint("buckets taken")
+        partitions = [tp for number in identities for tp in parts.get(number, ())]
+        positions = self._positions(batch, partitions, entry)
+        # A range without a start: these are not the offsets of records that were read, but where reading goes on.
+        origin = batch.sources[0].origin if batch.sources[0] is not None else None
+        source = SourceRange(start=None, end=positions, origin=origin)
+        transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
+        transaction.commit(replace(batch, buckets=chosen, sources=(source,)), written=_NOTHING)
+        ends = batch.end if to_end else dict.fromkeys(partitions, NO_END)
+        self._cluster.look_up({tp.topic for tp in partitions})
+        return [
+            Bucket(
+                number=number,
+                identity=identity,
+                ranges=tuple(self._range(tp, positions[tp], ends[tp]) for tp in parts[number]),
+            )
+            for number, identity in identities.items()
+            if number in parts
+        ]
+
+    def _range(self, tp: TopicPartition, start: int, end: int) -> OffsetRange:
+        return OffsetRange(
+            partition=tp,
+            start=start,
+            end=max(start, end),
+            topic_id=self._cluster.topic(tp.topic).id,
+            leader_epoch=self._cluster.leader_epoch(tp),
+        )
+
+    def _positions(
+        self, batch: MicroBatch, partitions: Collection[TopicPartition], entry: LedgerEntry | UnreadableEntry | None
+    ) -> dict[TopicPartition, int]:
+        """Where these partitions are read on: at the group's offsets; of the first run, and of new partitions, where
+        the batch starts.
+        """
+        committed = self._group.fetch_offsets(partitions)
+        positions = {tp: at.offset for tp, at in committed.items() if at is not None}
+        earliest = offsets.earliest(self._cluster, partitions)
+        known, is_first = batch.start or {}, _is_first(entry, batch, self._options.take_over_query)
+        for tp in partitions:
+            if tp in positions:
+                continue
+            if tp in known and not is_first:
+                raise LedgerRefused(
+                    f"group {self._options.group_id!r} has no offset of {tp}, which this query has read before: it was "
+                    "deleted, or has expired (offsets.retention.minutes). Nothing was written",
+                    action="Find out how far the query came, for example from the output, and set that offset with "
+                    "kafka-consumer-groups --reset-offsets.",
+                )
+            positions[tp] = known[tp] if tp in known else earliest[tp]
+        return self._without_lost(positions, earliest)
+
+    def _without_lost(self, positions: Offsets, earliest: Offsets) -> dict[TopicPartition, int]:
+        lost = sorted(tp for tp, at in positions.items() if at < earliest[tp])
+        if lost and self._fail_on_data_loss:
+            tp = lost[0]
+            raise DataLoss(
+                f"{tp}: the query is at offset {positions[tp]}, but the records before {earliest[tp]} were deleted",
+                action="To go on with what is there, restart once with failOnDataLoss=false, then remove it.",
+            )
+        for tp in lost:
+            _log.warning("data was lost and is skipped (failOnDataLoss is false): %s up to %d", tp, earliest[tp])
+        return {tp: max(at, earliest[tp]) for tp, at in positions.items()}
+
+    def end(self) -> None:
+        """Take the buckets once more, so that nothing stays open of tasks that were cut off. Only while the query is
+        this driver's. Raises what InitProducerId raises, ProducerFenced.
+        """
+        self._transaction.owner.ask_if_held()
+        take_buckets(self._cluster, self._options, range(self._count))
+
+
+def _is_first(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, take_over: str | None) -> bool:
+    """Whether nothing was committed of what the batch reads."""
+    if not isinstance(entry, LedgerEntry):
+        return True
+    return entry.query_id != batch.query_id and entry.query_id == take_over

@@ -1,0 +1,98 @@
+"""Runs the tasks of a long batch: starts the buckets of one that failed again, while the others run on.
+
+It knows neither Spark nor Kafka: `start` gives buckets new epochs, `run` is a task that lasts until it ends or fails.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+from spark_kafka_eos.errors import (
+    BrokerUnreachable,
+    CommitOutcomeUnknown,
+    DataLoss,
+    ProducerFenced,
+    TransactionAborted,
+)
+from spark_kafka_eos.kafka.logs import logger
+from spark_kafka_eos.real_time.buckets import Bucket, by_task
+from spark_kafka_eos.real_time.task import TaskReport
+
+_log = logger(__name__)
+
+# After these, a bucket is started again: what was committed, the group's offsets say.
+_PASSING = (ProducerFenced, TransactionAborted, CommitOutcomeUnknown, BrokerUnreachable)
+
+StartBuckets = Callable[[Collection[int] | None], Sequence[Bucket]]  # None: all buckets
+RunTask = Callable[[Sequence[Bucket], float], TaskReport]  # for so many seconds
+
+
+class Supervisor:
+    """One long batch of `seconds` in at most so many `tasks`. `most_failures` of a task in a row that commit nothing
+    end it. `skips_lost`: after DataLoss, a bucket is started again, too, which leaves out what is lost. `thread` wraps
+    what runs in a thread of its own. `cancel` ends the tasks that run.
+    """
+
+    def __init__(
+        self,
+        start: StartBuckets,
+        run: RunTask,
+        cancel: Callable[[], None],
+        *,
+        tasks: int,
+        seconds: float,
+        most_failures: int,
+        skips_lost: bool = False,
+        thread: Callable[[Callable[..., None]], Callable[..., None]] = lambda function: function,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start, self._run, self._cancel, self._thread, self._clock = start, run, cancel, thread, clock
+        self._tasks, self._most_failures = tasks, most_failures
+        self._passing = (*_PASSING, DataLoss) if skips_lost else _PASSING
+        self._deadline = clock() + seconds
+        self._lock = threading.Lock()  # the driver's, and that of the reports
+        self._reports: list[TaskReport] = []
+        self._over = False
+
+    def run(self) -> list[TaskReport]:
+        """The reports of all tasks, those that failed included. Raises the first error that ends the batch."""
+        buckets = {bucket.number: bucket for bucket in self._start(None)}
+        groups = by_task(sorted(buckets), self._tasks)
+        if not groups:
+            return []
+        with ThreadPoolExecutor(max_workers=len(groups), thread_name_prefix="kafka-eos-real-time") as pool:
+            work = [
+                pool.submit(self._thread(self._keep_running), [buckets[number] for number in group]) for group in groups
+            ]
+            done, running = wait(work, return_when=FIRST_EXCEPTION)
+            if running:
+                self._over = True
+                self._cancel()
+            wait(work)
+        for future in (*done, *running):
+            future.result()
+        return self._reports
+
+    def _keep_running(self, buckets: Sequence[Bucket]) -> None:
+        failures = 0
+        while True:
+            report = self._run(buckets, max(0.0, self._deadline - self._clock()))
+            with self._lock:
+                self._reports.append(report)
+                if report.error is None or self._over:
+                    return
+                failures = 1 if report.transactions else failures + 1
+                if not isinstance(report.error, self._passing) or failures >= self._most_failures:
+                    raise report.error
+                numbers = [bucket.number for bucket in buckets]
+                _log.warning("buckets %s are started again: %s", ", ".join(map(str, numbers)), report.error.what)
+                buckets = self._start(numbers)
+
+
+def failure_of_attempt(why: str) -> TaskReport:
+    """The report of a task whose attempt was lost. A second one does nothing: it would have the epochs of the first."""
+    lost = TransactionAborted(f"a task was lost ({why})", action="Its buckets are started again.")
+    return TaskReport(error=lost)

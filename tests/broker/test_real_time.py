@@ -1,0 +1,323 @@
+"""Queries in real time, without Spark: buckets, their driver and their tasks on real brokers of both protocols."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_kafka_eos.appending.encode_settings import encode_settings
+from spark_kafka_eos.errors import ConfigurationError, LedgerRefused, ProducerFenced, TransactionAborted
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry, source_mark
+from spark_kafka_eos.ledger.real_time import decide_in_real_time
+from spark_kafka_eos.ledger.verdicts import Write
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
+from spark_kafka_eos.options import WriteKind, sink_options, source_options
+from spark_kafka_eos.real_time.driver import RealTimeDriver
+from spark_kafka_eos.real_time.task import RealTimeTask, run
+from spark_kafka_eos.source_offset import Origin
+from spark_kafka_eos.transaction.shared import SharedTransaction
+from tests.broker.conftest import expire
+
+pytestmark = pytest.mark.broker
+
+FENCED = (ProducerFenced, TransactionAborted)  # which of them depends on the first request that meets the new epoch
+numbers = itertools.count(1)
+PARTITIONS = 3
+
+
+class Query:
+    """A query that copies a topic in real time, as one run of it sees it."""
+
+    def __init__(self, kafka, source, target, *, run_id, query_id="query", name=None):
+        self.source, self.target, self.run_id, self.query_id = source, target, run_id, query_id
+        self.name = name or f"copy-{source}"
+        servers = {"kafka.bootstrap.servers": kafka.bootstrap}
+        self.options = sink_options(
+            servers | {"kafka.transactional.id": self.name, "topic": target}, WriteKind.FOREACH_BATCH
+        )
+        self.read = replace(source_options(servers | {"subscribe": source}, streaming=True), columns=("key", "value"))
+        self.cluster = Cluster(self.options.client)
+        self.transaction = SharedTransaction(self.options, self.cluster, decide_in_real_time(self.options))
+        self.driver = RealTimeDriver(self.options, self.cluster, self.transaction, fail_on_data_loss=True)
+
+    def batch(self, number=0, start=0, end=0):
+        positions = [{TopicPartition(self.source, p): at for p in range(PARTITIONS)} for at in (start, end)]
+        return MicroBatch(
+            query_id=self.query_id,
+            batch_id=number,
+            digest=f"digest {number}",
+            sources=(SourceRange(start=positions[0], end=positions[1]),),
+            run_id=self.run_id,
+        )
+
+    def start(self, batch=None, count=2, numbers=None):
+        return self.driver.start(batch or self.batch(), count, numbers)
+
+    def task(self, buckets, seconds=0.0):
+        return RealTimeTask(
+            buckets=tuple(buckets),
+            source=self.read,
+            client=self.options.client,
+            settings=encode_settings(self.options, self.target, self.cluster),
+            group_id=self.options.group_id,
+            mark=source_mark(self.options.transactional_id),
+            seconds=seconds,
+        )
+
+    def copy(self, buckets, seconds=1.5):
+        """What a task with these buckets reports; it runs for so long."""
+        return self.in_background(buckets, seconds)()
+
+    def in_background(self, buckets, seconds):
+        """The same in a thread; call what is returned to wait for it."""
+        task = self.task(buckets, seconds)
+        pool = ThreadPoolExecutor(1)
+        report = pool.submit(run, task, lambda read, settings: read)
+        pool.shutdown(wait=False)
+        return report.result
+
+    def committed(self):
+        group = GroupCoordinator(self.cluster, self.options.group_id)
+        positions = group.fetch_offsets([TopicPartition(self.source, p) for p in range(PARTITIONS)])
+        return sum(0 if at is None else at.offset for at in positions.values())
+
+
+@pytest.fixture
+def topics(either_kafka):
+    number = next(numbers)
+    return [either_kafka.create_topic(f"real-time-{name}-{number}", PARTITIONS) for name in ("in", "out")]
+
+
+@pytest.fixture
+def query(either_kafka, topics):
+    """`query(run_id, …)`: a run of the query; its connections are closed at the end."""
+    queries = []
+
+    def new(run_id="run 1", **settings):
+        queries.append(Query(either_kafka, *topics, run_id=run_id, **settings))
+        return queries[-1]
+
+    yield new
+    for each in queries:
+        each.cluster.close()
+
+
+@pytest.fixture
+def produce(either_kafka, topics):
+    """`produce(first, count)`: records with the numbers from `first` on, over all partitions."""
+    producer = Producer({"bootstrap.servers": either_kafka.bootstrap, "linger.ms": 0})
+
+    def send(first, count):
+        for number in range(first, first + count):
+            producer.produce(topics[0], str(number).encode(), partition=number % PARTITIONS)
+        producer.flush()
+
+    return send
+
+
+@pytest.fixture
+def output(consumed, topics):
+    """`output()`: the numbers in the output that a read_committed consumer sees, sorted."""
+    return lambda: sorted(int(value) for p in range(PARTITIONS) for value in consumed(topics[1], p, "read_committed"))
+
+
+def test_what_is_produced_meanwhile_is_committed_once_with_its_offsets(query, produce, output):
+    produce(0, 30)
+    copying = query()
+    buckets = copying.start()
+    assert [bucket.number for bucket in buckets] == [0, 1]
+    running = [copying.in_background([bucket], 3) for bucket in buckets]
+    for first in range(30, 330, 10):
+        produce(first, 10)
+    reports = [report() for report in running]
+    assert [report.error for report in reports] == [None, None]
+    assert output() == list(range(330))
+    assert copying.committed() == 330
+    assert sum(report.records for report in reports) == 330
+    assert sum(report.transactions for report in reports) > 4, "and not all in one"
+    assert all(report.latencies.quantile(0.5) is not None for report in reports)
+
+
+def test_a_task_goes_on_in_the_same_epochs_with_several_buckets(query, produce, output):
+    copying = query()
+    buckets = copying.start(count=3)
+    for first in (0, 50, 100):
+        produce(first, 50)
+    report = copying.copy(buckets)
+    assert report.error is None
+    assert output() == list(range(150))
+
+
+def test_the_next_batch_goes_on_where_the_last_one_ended(query, produce, output):
+    copying = query()
+    produce(0, 20)
+    copying.copy(copying.start())
+    produce(20, 20)
+    copying.copy(copying.start(copying.batch(1), count=None))
+    assert output() == list(range(40))
+    entry = copying.transaction.steps.ledger.entry
+    assert isinstance(entry, LedgerEntry)
+    assert (entry.batch_id, entry.buckets) == (1, 2)
+
+
+def test_a_task_of_an_earlier_run_commits_nothing_once_the_next_run_has_begun(query, produce, output):
+    produce(0, 20)
+    late, live = query("run 1"), query("run 2")
+    of_late = late.start()
+    of_live = live.start(count=None)
+    report = late.copy(of_late)
+    assert isinstance(report.error, FENCED)
+    assert output() == []
+    assert live.copy(of_live).error is None, "and the late one did not disturb it"
+    assert output() == list(range(20))
+
+
+def test_a_late_driver_ends_without_taking_the_buckets_of_the_live_one(query, produce, output):
+    late, live = query("run 1"), query("run 2")
+    late.start()
+    of_live = live.start(count=None)
+    with pytest.raises(ProducerFenced):
+        late.start(late.batch(1), count=None)
+    produce(0, 20)
+    assert live.copy(of_live).error is None
+    assert output() == list(range(20))
+
+
+def test_a_driver_that_is_overtaken_before_its_commit_starts_no_task(query, produce, monkeypatch):
+    late, live = query("run 1"), query("run 2")
+    late.start()
+    produce(0, 20)
+    positions = late.driver._positions
+
+    def overtaken(*arguments):
+        live.copy(live.start(count=None))
+        return positions(*arguments)
+
+    monkeypatch.setattr(late.driver, "_positions", overtaken)
+    with pytest.raises(ProducerFenced):
+        late.start(late.batch(1), count=None)
+    assert live.committed() == 20, "what the live one has committed stays"
+
+
+def test_a_bucket_is_started_again_while_the_others_run_on(query, produce, output):
+    copying = query()
+    first, second = copying.start()
+    running = copying.in_background([second], 4)
+    produce(0, 30)
+    copying.copy([first])
+    again = copying.start(numbers=[first.number])
+    assert [bucket.number for bucket in again] == [first.number]
+    produce(30, 30)
+    assert copying.copy(again).error is None
+    assert running().error is None
+    assert output() == list(range(60))
+
+
+def test_buckets_of_another_number_leave_none_of_the_old_ones_alive(query, produce, output):
+    copying = query()
+    old = copying.start(count=3)
+    new = copying.start(copying.batch(1), count=2)
+    produce(0, 30)
+    assert isinstance(copying.copy([old[2]]).error, FENCED)
+    assert copying.copy(new).error is None
+    assert output() == list(range(30))
+
+
+def test_micro_batches_take_over_where_real_time_ended(query, produce, output):
+    produce(0, 30)
+    last = query("run 1")
+    of_last = last.start()
+    assert last.copy(of_last).error is None
+    end = last.committed() // PARTITIONS
+    micro = query("run 2", query_id="another")
+    transaction = SharedTransaction(micro.options, micro.cluster, decide_micro_batch(micro.options))
+    verdict = transaction.begin(replace(micro.batch(0, end, end), buckets=None))
+    assert isinstance(verdict, Write)
+    produce(30, 30)
+    assert isinstance(last.copy(of_last).error, FENCED), "its buckets were taken"
+    transaction.abort()
+    assert output() == list(range(30))
+
+
+def test_micro_batches_of_a_query_in_real_time_are_refused(query, produce):
+    produce(0, 30)
+    last = query("run 1")
+    last.copy(last.start())
+    transaction = SharedTransaction(last.options, last.cluster, decide_micro_batch(last.options))
+    with pytest.raises(LedgerRefused, match="real time"):
+        transaction.begin(last.batch(1, 10, 10))
+
+
+def test_another_query_with_the_id_is_refused_unless_all_that_it_reads_was_committed(query, topics, either_kafka):
+    query("run 1").start()
+    other = either_kafka.create_topic(f"{topics[0]}-other", PARTITIONS)
+    stranger = Query(either_kafka, other, topics[1], run_id="run 2", query_id="another", name=f"copy-{topics[0]}")
+    with stranger.cluster, pytest.raises(LedgerRefused):
+        stranger.start()
+
+
+def test_a_source_on_another_cluster_is_refused(query):
+    copying = query()
+    origin = Origin(cluster="another", topic_ids={copying.source: uuid.uuid4()})
+    batch = copying.batch()
+    elsewhere = replace(batch, sources=(replace(batch.sources[0], origin=origin),))
+    with pytest.raises(ConfigurationError, match="another cluster"):
+        copying.driver.check(elsewhere)
+    copying.driver.check(batch)
+
+
+def test_brokers_that_do_not_verify_transactions_are_refused(kafka35):
+    topics = [kafka35.create_topic(name, PARTITIONS) for name in ("unverified-in", "unverified-out")]
+    copying = Query(kafka35, *topics, run_id="run 1")
+    with copying.cluster, pytest.raises(ConfigurationError, match="do not verify"):
+        copying.driver.check(copying.batch())
+
+
+def test_a_partition_that_is_new_in_a_batch_is_read_from_its_beginning(query, produce, output, topics):
+    copying = query()
+    produce(0, 30)
+    whole, new = copying.batch(), TopicPartition(topics[0], 2)
+    without = {tp: 0 for tp in whole.end if tp != new}
+    copying.copy(copying.start(replace(whole, sources=(SourceRange(start=without, end=without),))))
+    assert len(output()) == 20
+    added = replace(copying.batch(1), sources=(SourceRange(start=without, end=whole.end),))
+    copying.copy(copying.start(added, count=None))
+    assert output() == list(range(30))
+
+
+def test_expired_offsets_are_refused(query, either_kafka):
+    copying = query()
+    copying.start()
+    expire(either_kafka.bootstrap, copying.options.group_id)
+    with pytest.raises(LedgerRefused, match="has read before"):
+        copying.start(copying.batch(1), count=None)
+
+
+def test_a_transaction_that_a_dead_task_leaves_open_is_aborted_by_the_next_start(query, produce, output, monkeypatch):
+    from spark_kafka_eos.real_time import cycle
+
+    copying = query()
+    buckets = copying.start()
+    produce(0, 30)
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cycle, "end_transaction", dies)
+        with pytest.raises(KeyboardInterrupt):
+            copying.copy(buckets)
+    started = time.monotonic()
+    assert copying.copy(copying.start(numbers=[0, 1])).error is None
+    assert time.monotonic() - started < 8, "and nobody waited for its timeout"
+    assert output() == list(range(30))

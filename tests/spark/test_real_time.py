@@ -1,0 +1,221 @@
+"""`arrow_stream` in real time on Spark: each record once, through stops, kills, lost checkpoints, changes of mode."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_kafka_eos import TransactionalWriter, arrow_stream
+from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
+from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.topic_reader import read_topic
+from tests.reading import await_stable
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+
+_numbers = itertools.count(1)
+JOB = Path(__file__).parent / "jobs" / "real_time.py"
+PARTITIONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipe:
+    """A topic to read and one to write, and a query between them with that one's name as its id."""
+
+    spark: SparkSession
+    kafka: EmbeddedKafka
+    folder: Path
+    source: str
+    target: str
+    producer: Producer
+
+    def start(self, checkpoint: str = "checkpoint", once: bool = False, **settings: Any) -> StreamingQuery:
+        reads = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": self.source}
+        reads |= settings.pop("reads", {"startingOffsets": "earliest"})
+        writer = TransactionalWriter(
+            {
+                "kafka.bootstrap.servers": self.kafka.bootstrap,
+                "kafka.transactional.id": self.target,
+                "topic": self.target,
+            }
+            | settings.pop("sink", {})
+        )
+        stream = arrow_stream(self.spark, reads, writer, **{"real_time": "2 seconds", **settings})
+        stream = stream.option("checkpointLocation", str(self.folder / checkpoint))
+        return (stream.trigger(availableNow=True) if once else stream).start()
+
+    def produce(self, first: int, count: int) -> None:
+        for number in range(first, first + count):
+            self.producer.produce(self.source, str(number).encode(), partition=number % PARTITIONS)
+        self.producer.flush()
+
+    def written(self) -> list[int]:
+        return sorted(values(self.kafka, self.target))
+
+    def await_written(self, count: int, query: StreamingQuery) -> None:
+        deadline = time.monotonic() + 90
+        while len(self.written()) < count:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline, f"{len(self.written())} of {count} records"
+            time.sleep(0.1)
+
+
+def values(kafka: EmbeddedKafka, topic: str) -> list[int]:
+    """The numbers in a topic that a read_committed consumer sees."""
+    return [int(message.value() or b"") for message in read_topic(kafka.bootstrap, topic, "read_committed")]
+
+
+@pytest.fixture
+def pipe(spark: SparkSession, kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Pipe]:
+    number = next(_numbers)
+    pipe = Pipe(
+        spark=spark,
+        kafka=kafka,
+        folder=tmp_path,
+        source=kafka.create_topic(f"real-time-spark-in-{number}", PARTITIONS),
+        target=kafka.create_topic(f"real-time-spark-out-{number}", PARTITIONS),
+        producer=Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0}),
+    )
+    yield pipe
+    for query in spark.streams.active:
+        query.stop()
+
+
+def test_records_come_through_over_several_batches_and_a_stop_leaves_nothing_open(pipe: Pipe) -> None:
+    pipe.produce(0, 30)
+    query = pipe.start()
+    pipe.await_written(30, query)
+    produced = 30
+    while query.lastProgress is None or query.lastProgress["batchId"] < 2:  # some in each of several batches
+        pipe.produce(produced, 30)
+        produced += 30
+        pipe.await_written(produced, query)
+    pipe.produce(produced, 300)
+    query.stop()
+    assert query.exception() is None
+    await_stable(pipe.kafka.bootstrap, pipe.target)
+    again = pipe.start(once=True)
+    assert again.awaitTermination(60)
+    assert pipe.written() == list(range(produced + 300))
+
+
+def test_a_lost_checkpoint_loses_and_repeats_nothing(pipe: Pipe) -> None:
+    pipe.produce(0, 50)
+    pipe.start(once=True).awaitTermination(60)
+    pipe.produce(50, 50)
+    pipe.start("another", once=True, reads={"startingOffsets": "latest"}).awaitTermination(60)
+    assert pipe.written() == list(range(100)), "where it goes on is in Kafka"
+
+
+def test_a_worker_that_is_killed_is_replaced_and_the_query_runs_on(pipe: Pipe) -> None:
+    def with_pid(records: pa.RecordBatch) -> pa.RecordBatch:
+        pids = pa.array([str(os.getpid()).encode()] * records.num_rows, pa.binary())
+        return pa.record_batch({"key": pids, "value": records["value"]})
+
+    pipe.produce(0, 30)
+    query = pipe.start(transform=with_pid, real_time="5 minutes", buckets=2)
+    pipe.await_written(30, query)
+    messages = read_topic(pipe.kafka.bootstrap, pipe.target, "read_committed")
+    workers = {int(message.key() or b"0") for message in messages}
+    assert len(workers) == 2
+    os.kill(min(workers), signal.SIGKILL)
+    pipe.produce(30, 60)
+    pipe.await_written(90, query)
+    query.stop()
+    assert pipe.written() == list(range(90))
+
+
+def test_an_error_of_the_function_ends_the_query_with_its_traceback(pipe: Pipe) -> None:
+    def broken(records: pa.RecordBatch) -> pa.RecordBatch:
+        raise ZeroDivisionError(f"{records.num_rows} rows")
+
+    pipe.produce(0, 3)
+    query = pipe.start(transform=broken)
+    with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
+        query.awaitTermination(60)
+    await_stable(pipe.kafka.bootstrap, pipe.target)
+    assert pipe.written() == []
+
+
+def test_sql_and_dead_letters_are_those_of_micro_batches(pipe: Pipe) -> None:
+    dead = pipe.kafka.create_topic(f"{pipe.target}-dead", 1)
+    pipe.produce(0, 30)
+    text = """
+        SELECT key, value, CASE WHEN decode(value)::int % 10 = 0 THEN {'cause': 'round'} END AS error FROM records
+    """
+    assert pipe.start(once=True, sql=text, sink={"deadLetterTopic": dead}).awaitTermination(60)
+    assert pipe.written() == [number for number in range(30) if number % 10]
+    assert sorted(values(pipe.kafka, dead)) == [0, 10, 20]
+
+
+def test_a_query_changes_from_micro_batches_to_real_time_and_back(pipe: Pipe) -> None:
+    pipe.produce(0, 40)
+    assert pipe.start(once=True, real_time=None).awaitTermination(60)
+    pipe.produce(40, 40)
+    assert pipe.start(once=True).awaitTermination(60), "with the same checkpoint"
+    assert pipe.written() == list(range(80))
+    pipe.produce(80, 40)
+    with pytest.raises(StreamingQueryException, match="has run in real time"):
+        pipe.start(once=True, real_time=None).awaitTermination(60)
+    group = {"startingOffsets": "committed", "kafka.group.id": pipe.target}
+    assert pipe.start("back", once=True, real_time=None, reads=group).awaitTermination(60)
+    assert pipe.written() == list(range(120))
+
+
+# What each leaves behind: an open transaction with its records, one with its offsets, too, and a commit of which nobody
+# heard; and buckets that were taken by a driver that never used them.
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("bucket appended", marks=pytest.mark.slow),
+        "bucket offsets sent",
+        pytest.param("bucket committed", marks=pytest.mark.slow),
+        pytest.param("buckets taken", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("fixture", ["kafka", pytest.param("kafka39", marks=pytest.mark.slow)])
+def test_a_driver_killed_in_each_state_of_a_bucket_writes_each_record_once(
+    request: pytest.FixtureRequest, fixture: str, point: str, tmp_path: Path
+) -> None:
+    kafka: EmbeddedKafka = request.getfixturevalue(fixture)
+    number = next(_numbers)
+    source = kafka.create_topic(f"real-time-kill-in-{number}", PARTITIONS)
+    target = kafka.create_topic(f"real-time-kill-out-{number}", PARTITIONS)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for value in range(1_000):
+        producer.produce(source, str(value).encode(), partition=value % PARTITIONS)
+    producer.flush()
+
+    def driver(*conf: str, **environment: str) -> Driver:
+        return Driver(
+            JOB,
+            [kafka.bootstrap, source, target, str(tmp_path / "checkpoint")],
+            conf=["--master", "local[2]", "--conf", "spark.ui.enabled=false", *conf],
+            env=python_environment() | environment,
+            log=tmp_path / "driver.log",
+        )
+
+    folder = tmp_path / "held"
+    folder.mkdir()
+    environment = Kill(point=point, batch=0).environment(folder) | {"KAFKA_EOS_FAILPOINT": point}
+    with driver(**environment) as killed:
+        killed.wait_until((folder / "reached").exists, timeout=120)
+        assert killed.kill() >= 2
+    with driver() as last:
+        last.wait(timeout=180)
+    await_stable(kafka.bootstrap, target)
+    assert Counter(values(kafka, target)) == Counter(range(1_000))
