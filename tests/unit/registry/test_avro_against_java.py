@@ -330,6 +330,7 @@ def _refused_here(case: Evolution, cause: Cause, value: Any, answer: dict[str, A
         ALIASES: moved is not None,
         NAMESAKES: any(_has_namesakes(tree) for tree in (*types(case.writer), *types(case.reader))),
         RANGE: not in_range,  # of a default
+        BRANCH: _has_misread_default(case.reader),  # which is out of range here
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
