@@ -16,8 +16,8 @@ from spark_kafka_eos.startup.quickack import QuickAck
 
 @dataclass(frozen=True)
 class QuerySchema(QuickAck):
-    """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one), or in
-    Avro whether names of Kafka Connect's types count. Spark pickles it with the function of each column.
+    """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one), and
+    whether Kafka Connect's types count, in Avro and Protobuf. Spark pickles it with the function of each column.
     """
 
     schema: SchemaText
@@ -45,7 +45,7 @@ def format_of(target: QuerySchema) -> Format:
         case "PROTOBUF":
             from spark_kafka_eos.registry.protobuf import ProtobufFormat
 
-            return ProtobufFormat(target.schema, target.message)
+            return ProtobufFormat(target.schema, target.message, connect_types=target.connect_types)
         case "JSON":
             from spark_kafka_eos.registry.json_schema import JsonFormat
 

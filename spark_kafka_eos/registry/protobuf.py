@@ -10,6 +10,8 @@
 | google.protobuf.Int64Value and other wrappers | the wrapped type |
 | google.protobuf.Struct, Value, ListValue | string: the text in JSON |
 | a field of a message without fields, as google.protobuf.Empty | bool: true if it is set |
+| with `connect_types`: confluent.type.Decimal | string: the number's digits |
+| with `connect_types`: google.type.Date, TimeOfDay | date32, int32: milliseconds |
 
 A field that knows whether it is set (`optional`, in a oneof, a message) is null if it is not. Other fields have their
 default. A record is read with the query's schema by the fields' numbers, as Protobuf means it.
@@ -22,11 +24,11 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +43,7 @@ from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.connect_types import digits
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
 
@@ -89,13 +92,14 @@ _MOST_INDEXES = 64  # of a message in its file: how deep it is nested
 
 
 class ProtobufFormat:
-    def __init__(self, text: SchemaText, message: str = "") -> None:
+    def __init__(self, text: SchemaText, message: str = "", *, connect_types: bool = False) -> None:
         files = _files(text)
         try:
             self._message = files.pool.FindMessageTypeByName(message) if message else next(iter(files.messages))
         except (KeyError, StopIteration):
             raise UnsupportedSchema(f"the file has no message {message}".rstrip()) from None
-        self.arrow: pa.DataType = _struct(self._message, Nesting())
+        self._value_types = _CONNECT_VALUE_TYPES if connect_types else _VALUE_TYPES
+        self.arrow: pa.DataType = _struct(self._message, Nesting(), self._value_types)
         self.name: str = self._message.full_name
         self._class = GetMessageClass(self._message)
         self._indexes = _indexes(self._message)
@@ -114,7 +118,7 @@ class ProtobufFormat:
                     rows.note_one(number, Cause.UNDECODABLE)
                     messages.append(empty)
             rows.at = np.maximum(rows.at, rows.end)
-            return _columns(self._message, messages, rows)
+            return _columns(self._message, messages, rows, self._value_types)
 
         with suppress(KeyError):  # of a file that lacks the message, every record is one of another message
             _check_fields(files.pool.FindMessageTypeByName(self.name), self._message, set())
@@ -307,52 +311,94 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _struct(message: Descriptor, above: Nesting) -> pa.DataType:
+class _Value(NamedTuple):
+    """A message that is a single value in Spark: its type, and the value of a message as `pa.array` takes it."""
+
+    arrow: pa.DataType
+    of: Callable[[Any], Any]
+
+
+_ValueTypes = Mapping[str, _Value]  # by the full name of the message
+_UNFIT = object()  # what `pa.array` takes for no type: the row is out of range
+
+_VALUE_TYPES: _ValueTypes = {
+    _TIMESTAMP: _Value(pa.timestamp("us", "UTC"), lambda time: time.seconds * 1_000_000 + time.nanos // 1000),
+    _DURATION: _Value(pa.duration("us"), lambda duration: duration.ToMicroseconds()),
+    **{
+        wrapper.full_name: _Value(_SCALARS[wrapper.fields_by_name["value"].type], lambda message: message.value)
+        for wrapper in wrappers_pb2.DESCRIPTOR.message_types_by_name.values()
+    },
+    **dict.fromkeys(_JSON, _Value(pa.string(), lambda message: json_format.MessageToJson(message, indent=None))),
+}
+
+
+def _decimal(message: Any) -> Any:
+    text = digits(message.value, message.scale)
+    return _UNFIT if text is None else text
+
+
+def _date(message: Any) -> Any:
+    """One without year, month or day, which the type may have, is no date."""
+    try:
+        return date(message.year, message.month, message.day)
+    except ValueError:
+        return _UNFIT
+
+
+def _time_of_day(message: Any) -> Any:
+    """Milliseconds, as Connect's Time has them."""
+    milliseconds, rest = divmod(message.nanos, 1_000_000)
+    seconds = (message.hours * 60 + message.minutes) * 60 + message.seconds
+    return _UNFIT if rest else seconds * 1000 + milliseconds
+
+
+_CONNECT_VALUE_TYPES: _ValueTypes = {
+    **_VALUE_TYPES,
+    **dict.fromkeys(("confluent.type.Decimal", "confluent.types.Decimal"), _Value(pa.string(), _decimal)),
+    "google.type.Date": _Value(pa.date32(), _date),
+    "google.type.TimeOfDay": _Value(pa.int32(), _time_of_day),
+}
+
+
+def _struct(message: Descriptor, above: Nesting, value_types: _ValueTypes) -> pa.DataType:
     inside = above.within(message.full_name, f"message {message.full_name}")
     if not message.fields:
         raise UnsupportedSchema(f"message {message.full_name} has no fields, and Spark cannot read such a struct")
-    return pa.struct([pa.field(field.name, _type(field, inside)) for field in message.fields])
+    return pa.struct([pa.field(field.name, _type(field, inside, value_types)) for field in message.fields])
 
 
-def _type(field: FieldDescriptor, above: Nesting) -> pa.DataType:
+def _type(field: FieldDescriptor, above: Nesting, value_types: _ValueTypes) -> pa.DataType:
     if _is_map(field):
         key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
-        return pa.map_(_single(key, above), _single(value, above))
+        return pa.map_(_single(key, above, value_types), _single(value, above, value_types))
     if _repeated(field):
-        return pa.list_(pa.field("element", _single(field, above)))
-    return _single(field, above)
+        return pa.list_(pa.field("element", _single(field, above, value_types)))
+    return _single(field, above, value_types)
 
 
-def _single(field: FieldDescriptor, above: Nesting) -> pa.DataType:
+def _single(field: FieldDescriptor, above: Nesting, value_types: _ValueTypes) -> pa.DataType:
     above.count()
     if field.message_type is None:
         return _SCALARS[field.type]
-    name = field.message_type.full_name
-    if name == _TIMESTAMP:
-        return pa.timestamp("us", "UTC")
-    if name == _DURATION:
-        return pa.duration("us")
-    if name in _WRAPPERS:
-        return _SCALARS[field.message_type.fields_by_name["value"].type]
-    if name in _JSON:
-        return pa.string()
-    return _struct(field.message_type, above) if field.message_type.fields else pa.bool_()
+    if field.message_type.full_name in value_types:
+        return value_types[field.message_type.full_name].arrow
+    return _struct(field.message_type, above, value_types) if field.message_type.fields else pa.bool_()
 
 
 # Reading.
 
 
-def _columns(message: Descriptor, values: Sequence[Any], rows: Rows | None) -> pa.Array:
+def _columns(message: Descriptor, values: Sequence[Any], rows: Rows | None, value_types: _ValueTypes) -> pa.Array:
     """The struct of `values`, some of which may be None. `rows` are theirs, if there is one for each."""
-    kind = _struct(message, Nesting())
+    kind = _struct(message, Nesting(), value_types)
     columns = []
     for field, part in zip(message.fields, kind, strict=True):
-        take = _taker(field)
+        take = _taker(field, value_types)
         taken = [None if value is None else take(value) for value in values]
-        if _is_map(field) or _repeated(field) or not _is_struct(field):
+        if _is_map(field) or _repeated(field) or not _is_struct(field, value_types):
             columns.append(_array(taken, part.type, rows))
         else:
-            columns.append(_columns(field.message_type, taken, rows))
+            columns.append(_columns(field.message_type, taken, rows, value_types))
     mask = pa.array([value is None for value in values], pa.bool_())
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
 
@@ -360,37 +406,38 @@ def _columns(message: Descriptor, values: Sequence[Any], rows: Rows | None) -> p
 def _array(values: list[Any], kind: pa.DataType, rows: Rows | None) -> pa.Array:
     try:
         return pa.array(values, kind)
-    except (pa.ArrowInvalid, OverflowError, ValueError):
+    except _MISFITS:
         if rows is None:
             raise
     kept = list(values)
     for number, value in enumerate(values):
         try:
             pa.array([value], kind)
-        except (pa.ArrowInvalid, OverflowError, ValueError):
+        except _MISFITS:
             rows.note_one(number, Cause.OUT_OF_RANGE)
             kept[number] = None
     return pa.array(kept, kind)
 
 
-def _is_struct(field: FieldDescriptor) -> bool:
+_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
+
+
+def _is_struct(field: FieldDescriptor, value_types: _ValueTypes) -> bool:
     """Whether a single value of the field is a struct in Spark."""
-    if field.message_type is None or not field.message_type.fields:
-        return False
-    name = field.message_type.full_name
-    return name not in {_TIMESTAMP, _DURATION} and name not in _WRAPPERS and name not in _JSON
+    message = field.message_type
+    return message is not None and bool(message.fields) and message.full_name not in value_types
 
 
-def _taker(field: FieldDescriptor) -> Callable[[Any], Any]:
+def _taker(field: FieldDescriptor, value_types: _ValueTypes) -> Callable[[Any], Any]:
     """The function from a message to the field's value, None if it is not set."""
     name = field.name
     if _is_map(field):
-        value = _python(field.message_type.fields_by_number[2])
+        value = _python(field.message_type.fields_by_number[2], value_types)
         return lambda message: [(key, value(item)) for key, item in getattr(message, name).items()]
-    single = _python(field)
+    single = _python(field, value_types)
     if _repeated(field):
         return lambda message: [single(item) for item in getattr(message, name)]
-    plain = _is_struct(field) or (field.message_type is None and field.type != _F.TYPE_ENUM)
+    plain = _is_struct(field, value_types) or (field.message_type is None and field.type != _F.TYPE_ENUM)
     if not field.has_presence:
         return (lambda message: getattr(message, name)) if plain else lambda message: single(getattr(message, name))
     if plain:
@@ -398,28 +445,24 @@ def _taker(field: FieldDescriptor) -> Callable[[Any], Any]:
     return lambda message: single(getattr(message, name)) if message.HasField(name) else None
 
 
-def _python(field: FieldDescriptor) -> Callable[[Any], Any]:
+def _python(field: FieldDescriptor, value_types: _ValueTypes) -> Callable[[Any], Any]:
     """The function from a single value to what `pa.array` takes."""
     if field.type == _F.TYPE_ENUM:
         names = {number: symbol.name for number, symbol in field.enum_type.values_by_number.items()}
         return lambda number: names.get(number, str(number))
     if field.message_type is None:
         return lambda value: value
-    name = field.message_type.full_name
-    if name == _TIMESTAMP:
-        return lambda value: value.seconds * 1_000_000 + value.nanos // 1000
-    if name == _DURATION:
-        return lambda value: value.ToMicroseconds()
-    if name in _WRAPPERS:
-        return lambda value: value.value
-    if name in _JSON:
-        return lambda value: json_format.MessageToJson(value, indent=None)
+    if field.message_type.full_name in value_types:
+        return value_types[field.message_type.full_name].of
     if not field.message_type.fields:
         return lambda _: True
     takers = [
-        (inner.name, _taker(inner), _is_struct(inner) and not _repeated(inner)) for inner in field.message_type.fields
+        (inner.name, _taker(inner, value_types), _is_struct(inner, value_types) and not _repeated(inner))
+        for inner in field.message_type.fields
     ]
-    nested = {inner.name: _python(inner) for inner in field.message_type.fields if _is_struct(inner)}
+    nested = {
+        inner.name: _python(inner, value_types) for inner in field.message_type.fields if _is_struct(inner, value_types)
+    }
 
     def struct(message: Any) -> dict[str, Any]:
         row = {}

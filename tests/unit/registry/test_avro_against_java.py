@@ -310,6 +310,8 @@ def _refused_by_java(case: Evolution, error: str) -> str | None:
         return NAMESAKES
     if re.search("enum value .* is not in the enum symbol set|No default value for", error):
         return BRANCH if _has_misread_default(case.reader) else None
+    if "Duplicate in union" in error:  # in the writer's, whose type has got the query's name for it
+        return ALIASES if any(tree.get("aliases") for tree in types(case.reader) if _is_named(tree)) else None
     return ALIASES if "Found" in error and _moved_with_aliases(case) else None
 
 
