@@ -101,7 +101,6 @@ def test_a_connection_is_replaced_before_its_session_ends(site):
         end = time.monotonic() + 2.5 * SESSION_MS / 1000
         while time.monotonic() < end:
             assert "guarded" in cluster.topic_names()
-            time.sleep(0.02)
     assert len(opened) >= 3
     assert max(later - earlier for earlier, later in itertools.pairwise(opened)) < SESSION_MS / 1000
 
