@@ -95,6 +95,7 @@ PARTS = {
         "tests/spark/test_write_paths.py",
         "tests/spark/test_writer.py",
     ],
+    "real-time": ["tests/broker/test_real_time_kills.py", "tests/spark/test_real_time.py"],
     "state": ["tests/spark/test_state.py"],
     "dead-letters": ["tests/spark/test_dead_letters_proof.py"],
     "soak": [f"{SOAK}::test_five_minutes_of_faults_leave_all_outputs_exactly_once"],
