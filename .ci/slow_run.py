@@ -43,7 +43,7 @@ DIFFERENTIAL_AVRO = (
 SOAKED = ("own-0", "own-1", "own-2", "driver-0", "executors-0", "arrow-0")  # ways to write
 # What pytest gets for each part, besides `-m slow`.
 PARTS = {
-    "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py"],
+    "specification": ["tests/spec/test_larger.py", "tests/spec/test_weakened.py", "tests/spec/test_real_time.py"],
     "traces": ["tests/spec/test_many_traces.py"],
     "real-traces": ["tests/spec/test_many_real_traces.py"],
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},

@@ -85,14 +85,14 @@ class Model:
             "TV": self.protocol,
             "Verification": str(self.verification).upper(),
             "EndFirst": str(self.end_first).upper(),
-            "Outputs": _set(range(1, self.outputs + 1)),
+            "Outputs": set_of(range(1, self.outputs + 1)),
             "Ledger": self.outputs + 1,
             "Group": self.outputs + 2,
             "Records": self.records,
             "Runs": self.runs,
             "Holds": str(self.holds).upper(),
             "Table": str(self.table).upper(),
-            "Guards": _quoted(guard for guard in GUARDS if guard not in self.without),
+            "Guards": quoted(guard for guard in GUARDS if guard not in self.without),
             "Late": self.late,
             "Again": self.again,
             "Timeouts": self.timeouts,
@@ -102,7 +102,7 @@ class Model:
         }
         if self.table:
             constants["TableLate"] = self.table_late
-            constants["TableGuards"] = _quoted(guard for guard in TABLE_GUARDS if guard not in self.without)
+            constants["TableGuards"] = quoted(guard for guard in TABLE_GUARDS if guard not in self.without)
         lines = [f"    {name} = {value}" for name, value in constants.items()]
         checked = [f"INVARIANT {invariant}" for invariant in self.invariants]
         if self.module == "Waiting":
@@ -110,12 +110,12 @@ class Model:
         return "\n".join([f"SPECIFICATION {self.specification}", "CONSTANTS", *lines, *checked, ""])
 
 
-def _set(items: Iterable[object]) -> str:
+def set_of(items: Iterable[object]) -> str:
     return "{" + ", ".join(map(str, items)) + "}"
 
 
-def _quoted(names: Iterable[str]) -> str:
-    return _set(f'"{name}"' for name in names)
+def quoted(names: Iterable[str]) -> str:
+    return set_of(f'"{name}"' for name in names)
 
 
 _WRITER, _SINK = Model(), Model(holds=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from lab.specification.models import Model
+from lab.specification.real_time import RealTimeModel
 from lab.specification.timeline import Step, steps_of
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.jars import Bundle, Module, files
@@ -42,7 +43,7 @@ class Result:
     seconds: float
 
 
-def check(model: Model, *, large: bool = False, memory_mb: int = 3_000) -> Result:
+def check(model: Model | RealTimeModel, *, large: bool = False, memory_mb: int = 3_000) -> Result:
     """Have TLC visit every state of the model, or stop at one that violates an invariant. Raises ToolFailed.
 
     A `large` model is worth two threads and Java's optimising compiler. Without, TLC finds a shortest behaviour, and
