@@ -87,6 +87,8 @@ _EXACT = {
     _F.TYPE_STRING: {_F.TYPE_BYTES},
     _F.TYPE_BYTES: {_F.TYPE_STRING},
 }
+# Messages of the same fields that mean something else.
+_OTHER_QUANTITIES = ({_TIMESTAMP, _DURATION}, {"google.type.Date", "google.type.TimeOfDay"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_INDEXES = 64  # of a message in its file: how deep it is nested
 
@@ -295,6 +297,8 @@ def _check_fields(written: Descriptor, target: Descriptor, seen: set[tuple[str, 
         if field.type != other.type and field.type not in _EXACT.get(other.type, ()):
             raise Incompatible(f"field {field.full_name} (number {field.number}) has another type in the writer's")
         if field.message_type is not None:
+            if {other.message_type.full_name, field.message_type.full_name} in _OTHER_QUANTITIES:
+                raise Incompatible(f"field {field.full_name} (number {field.number}) has another type in the writer's")
             _check_fields(other.message_type, field.message_type, seen)
 
 

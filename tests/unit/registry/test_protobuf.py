@@ -287,6 +287,27 @@ def test_a_date_without_a_day_and_parts_of_a_millisecond_are_out_of_range_with_c
     assert rows[5]["day"] == date(2026, 11, 30)
 
 
+@pytest.mark.parametrize(
+    ("wrote", "wanted"),
+    [
+        ("google.protobuf.Timestamp", "google.protobuf.Duration"),
+        ("google.protobuf.Duration", "google.protobuf.Timestamp"),
+        ("google.type.Date", "google.type.TimeOfDay"),
+        ("google.type.TimeOfDay", "google.type.Date"),
+    ],
+)
+@pytest.mark.parametrize("label", ["OPTIONAL", "REPEATED"])
+def test_a_message_of_the_same_fields_that_means_another_quantity_is_incompatible(wrote, wanted, label):
+    def text(full_name: str) -> SchemaText:
+        made = file("times", 'name: "A" ' + field("a", 1, "MESSAGE", label=label, of=f".{full_name}"))
+        made.dependency.append(full_name.lower().replace(".", "/") + ".proto")
+        return SchemaText("PROTOBUF", base64.b64encode(made.SerializeToString()).decode())
+
+    assert format_of(QuerySchema(text(wanted))).reader(text(wanted)) is not None
+    with pytest.raises(Incompatible, match=r"field times\.A\.a \(number 1\) has another type"):
+        format_of(QuerySchema(text(wanted))).reader(text(wrote))
+
+
 def built_in(name, full_name):
     """A message with a field of a type that a registry has without a reference."""
     made = file("built", 'name: "A" ' + field("a", 1, "MESSAGE", of=f".{full_name}"))
