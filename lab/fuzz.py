@@ -30,7 +30,7 @@ from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.header_table import header_table
 from spark_kafka_eos.kafka.wire.headers import HEADERS
 from spark_kafka_eos.kafka.wire.record_batch import CRC_AT, HEADER, crc_of, scan, stamp
-from spark_kafka_eos.ledger.entry import NotAnEntry, decode_committed, decode_record, encode_record
+from spark_kafka_eos.ledger.entry_format import NotAnEntry, decode_committed, decode_record, encode_record
 
 LIMIT = 1 << 20  # of decompressed bytes
 

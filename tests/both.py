@@ -13,7 +13,7 @@ from spark_kafka_eos.appending.report import Appended, CommitReport
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -81,7 +81,7 @@ class Kafka(KafkaModel):
     def entry(self) -> LedgerEntry:
         """The ledger's last committed record."""
         (value,) = self.partitions[TopicPartition(OPTIONS.ledger_topic, 0)].committed()[-1].content
-        return ledger.decode_record(value)
+        return entry_format.decode_record(value)
 
     def time_out(self) -> None:
         self.world.now += 61

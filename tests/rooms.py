@@ -89,8 +89,8 @@ ROOMS = {
         8,
     ),
     "ledger": Room(
-        ("ledger/between.py", "ledger/create.py", "ledger/diagnosis.py", "ledger/entry.py", "ledger/keeper.py",
-         "ledger/records.py", "ledger/signing.py", "ledger/topic.py"),
+        ("ledger/between.py", "ledger/copies.py", "ledger/create.py", "ledger/diagnosis.py", "ledger/entry*.py",
+         "ledger/keeper.py", "ledger/records.py", "ledger/signing.py", "ledger/source_mark.py", "ledger/topic.py"),
         ("tests/unit/ledger",),
         ("tests/unit/transaction", "tests/unit/tools/operators"),
         10,

@@ -43,7 +43,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.recorder import recording
 from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
@@ -294,8 +294,8 @@ def _recorded(planned: Planned) -> MicroBatch:
 
 def _entered(planned: Planned) -> bytes:
     progress = SourceProgress(cluster="large", offsets=offsets_from_json(planned.end))
-    value = ledger.encode_record(LedgerEntry(query_id="scale", batch_id=2, digest="", sources=(progress,)))
-    ledger.decode_record(value)
+    value = entry_format.encode_record(LedgerEntry(query_id="scale", batch_id=2, digest="", sources=(progress,)))
+    entry_format.decode_record(value)
     return value
 
 

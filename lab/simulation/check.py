@@ -12,7 +12,7 @@ from lab.simulation.kafka import ModelKafka
 from lab.simulation.partition import Entry
 from lab.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.entry import LedgerEntry
 
 Visible = Mapping[TopicPartition, list[Entry]]
@@ -44,7 +44,7 @@ def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
     Without what was written: its time is real, so it differs from run to run.
     """
     return {
-        (entry.producer_id, entry.epoch): replace(ledger.decode_record(value), written=None)
+        (entry.producer_id, entry.epoch): replace(entry_format.decode_record(value), written=None)
         for entry in kafka.partitions[_LEDGER_AT].committed()
         for _, value in entry.content
     }
@@ -60,7 +60,7 @@ def _pointers(kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry
     wrong = []
     for producer_id, epoch, offsets in kafka.group(OPTIONS.ledger_group).history:
         for offset, metadata in offsets.values():
-            pointer = ledger.decode_committed(OffsetAndMetadata(offset=offset, metadata=metadata))
+            pointer = entry_format.decode_committed(OffsetAndMetadata(offset=offset, metadata=metadata))
             record = committed.get((producer_id, epoch))
             if record is None or _of_pointer(record) != pointer:
                 wrong.append(f"the pointer {pointer} was committed with the record {record}")

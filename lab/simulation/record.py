@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.kafka.wire.record_batch import HEADER
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.micro_batch import MicroBatch
 
@@ -245,7 +245,7 @@ class Recorder:
         batch = bytes(records)
         sequence, contents = HEADER.unpack_from(batch)[11], self._contents(tp, batch)
         if tp.topic == self._ledger_topic:
-            return Append(partition=tp, sequence=sequence, entry=ledger.decode_record(contents[0][1]))
+            return Append(partition=tp, sequence=sequence, entry=entry_format.decode_record(contents[0][1]))
         return Append(partition=tp, sequence=sequence, rows=tuple((row[0], row[1]) for row in contents))
 
     # -- what is not a request

@@ -100,9 +100,12 @@ class OffsetRange:
         return self.end - self.start
 
 
+MAX_METADATA_BYTES = 4_096  # that a broker accepts, unless its offset.metadata.max.bytes says otherwise
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetAndMetadata:
-    """A consumer group's committed offset; `metadata` is at most 4,096 bytes on a default broker."""
+    """A consumer group's committed offset; `metadata` has at most MAX_METADATA_BYTES."""
 
     offset: int
     metadata: str = ""

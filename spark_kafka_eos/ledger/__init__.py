@@ -1,6 +1,9 @@
 """The ledger: which micro-batch was committed last under a transactional.id, and what follows from that.
 
-entry.py        the entry, and its form in the record and in the pointer
+entry.py        the entry
+entry_format.py its form in the record and in the pointer
+copies.py       which of record and pointers is valid
+source_mark.py  whose transactions committed a group's source offsets
 records.py      what the ledger topic holds of each transactional.id; pure: takes what was fetched
 ends.py         compares where the last commit ended with where a batch starts, by source and cluster
 verdicts.py     (entry, batch) -> write, skip or refuse

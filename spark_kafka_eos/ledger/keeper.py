@@ -21,14 +21,15 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets
+from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
+from spark_kafka_eos.ledger.source_mark import other_ids, source_mark
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
@@ -101,7 +102,7 @@ class LedgerKeeper:
         """The last committed record, the entry in record and pointer together, and the pointer."""
         committed = self._ledger_group.fetch_all(require_stable=self._waits, patience_ms=_PENDING_MS)
         pointer = committed.get(self.topic.at)
-        lost = pointer is None or ledger.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
+        lost = pointer is None or copies.is_lost(pointer, self._signer)  # if it was reset, its offset means nothing
         record = self.topic.read(None if pointer is None or lost else pointer.offset)
         if pointer is None and record.value is not None and self._waits:
             # Of all offsets, brokers leave out one whose first commit is pending. Of one, they call it unstable, and
@@ -124,7 +125,7 @@ class LedgerKeeper:
         """The last committed record. One without a marker is committed if its pointer is, in the same transaction; it
         says more than the pointer.
         """
-        pointer = ledger.newest(None, committed, self.topic.at, self._signer)
+        pointer = copies.newest(None, committed, self.topic.at, self._signer)
         if read.records is not None and isinstance(pointer, LedgerEntry):
             for record in read.records.pending:
                 if self._is_in(record.value, {}, pointer):
@@ -165,7 +166,7 @@ class LedgerKeeper:
 
     def _is_in(self, record: bytes | None, pointers: _Offsets, entry: LedgerEntry) -> bool:
         """Whether the record alone, or the pointer alone, is that of the entry."""
-        latest = ledger.newest(record, pointers, self.topic.at, self._signer)
+        latest = copies.newest(record, pointers, self.topic.at, self._signer)
         return isinstance(latest, LedgerEntry) and latest.serial == entry.serial
 
     def _as_owner(self, kept: LedgerTopic) -> bytes | None:
@@ -176,11 +177,11 @@ class LedgerKeeper:
     ) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The valid entry, wherever it is."""
         at, signer = self.topic.at, self._signer
-        latest = ledger.newest(record, committed, at, signer)
+        latest = copies.newest(record, committed, at, signer)
         entry, passed = follow(self._cluster, self._options.transactional_id, latest, at, read, signer)
-        if record is not None and at in committed and ledger.is_lost(committed[at], signer):
+        if record is not None and at in committed and copies.is_lost(committed[at], signer):
             _log.warning("the offsets of group %s were reset; the ledger's record counts", self._options.ledger_group)
-        self._stale_places = ledger.misleading(committed, at, signer) | {place: True for place in passed if place != at}
+        self._stale_places = copies.misleading(committed, at, signer) | {place: True for place in passed if place != at}
         return entry
 
     def remember_committed(self, entry: LedgerEntry, by: ProducerIdentity) -> None:
@@ -204,7 +205,7 @@ class LedgerKeeper:
             ask = functools.partial(self._source_group.fetch_offsets, asked)
             committed = ask(require_stable=self._waits)
             self._note_answer(self._source_group, functools.partial(ask, require_stable=False), committed)
-        mine = ledger.source_mark(self._options.transactional_id)
+        mine = source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
             decide,
             entry,
@@ -212,7 +213,7 @@ class LedgerKeeper:
             {tp: None if at is None else at.offset for tp, at in committed.items()},
             clusters=clusters,
             own=own,
-            other_ids=ledger.other_ids(committed, self._options.transactional_id),
+            other_ids=other_ids(committed, self._options.transactional_id),
             ours=any(at is not None and at.metadata == mine for at in committed.values()),
         )
         verdict = verdict_if()
@@ -261,10 +262,10 @@ class LedgerKeeper:
         batch = self._known(batch)
         clusters = self._sources.of(batch)
         entry = self._next_entry(batch, clusters, incomplete, written, table, identity.transaction_version)
-        pointers = {self.topic.at: ledger.encode_pointer(entry, self._position, self._signer)}
+        pointers = {self.topic.at: entry_format.encode_pointer(entry, self._position, self._signer)}
         self.appended = self._sources.topic_ids({self.topic.at.topic})
         pointers |= self._write_redirects(identity, entry)
-        value, now_ms = ledger.encode_record(entry, self._signer), int(time.time() * 1e3)
+        value, now_ms = entry_format.encode_record(entry, self._signer), int(time.time() * 1e3)
         # One after the other: in TV2, each broker has the coordinator add its own partitions to the transaction, and
         # while it adds some, it refuses others (CONCURRENT_TRANSACTIONS). To wait for the record costs nothing with one
         # broker, and saves 4 to 9 ms of 12 to 16 with three.
@@ -295,10 +296,10 @@ class LedgerKeeper:
                 continue  # with its topic, the group lost its offset, too
             if has_records:
                 self.appended |= self._sources.topic_ids({place.topic})
-                value, now_ms = ledger.encode_record(moved, self._signer), int(time.time() * 1e3)
+                value, now_ms = entry_format.encode_record(moved, self._signer), int(time.time() * 1e3)
                 old_ledger = LedgerTopic(self._cluster, place.topic, self._options.transactional_id)
                 old_ledger.append_entry(identity, value, timestamp_ms=now_ms)
-            pointers[place] = ledger.encode_pointer(moved, 0, self._signer)
+            pointers[place] = entry_format.encode_pointer(moved, 0, self._signer)
         return pointers
 
     def send_source_offsets(self, identity: ProducerIdentity, batch: MicroBatch) -> None:
@@ -374,7 +375,7 @@ class LedgerKeeper:
 
     def _source_offsets(self, batch: MicroBatch) -> _Offsets:
         """The offsets to commit to the source's group: only those of topics on the sink's cluster."""
-        mark = ledger.source_mark(self._options.transactional_id)
+        mark = source_mark(self._options.transactional_id)
         ends = self._sources.ends_here(batch)
         return {tp: OffsetAndMetadata(offset=offset, metadata=mark) for tp, offset in ends.items()}
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry, newest
+from spark_kafka_eos.ledger.copies import newest
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.options.client import client_options

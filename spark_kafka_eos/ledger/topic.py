@@ -23,7 +23,8 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.transactions import add_partitions
 from spark_kafka_eos.kafka.wire import single
 from spark_kafka_eos.kafka.wire.record_batch import stamp
-from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, newest, unreadable
+from spark_kafka_eos.ledger.copies import newest
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, unreadable
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords, RecordLog
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 

@@ -14,7 +14,7 @@ from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import GroupFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.source_mark import other_ids
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import groups as groups_of
 from spark_kafka_eos.options.sink import internal_topics, ledger_topics, written_topics
@@ -39,7 +39,7 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     groups = {name: describe.group(cluster, name) for name in groups_of(options)}
     if transactional_id and isinstance(of_source := groups.get(options.group_id), GroupFacts):
         committed = GroupCoordinator(cluster, options.group_id).fetch_all(require_stable=False)
-        groups[options.group_id] = replace(of_source, sinks=tuple(ledger.other_ids(committed, transactional_id)))
+        groups[options.group_id] = replace(of_source, sinks=tuple(other_ids(committed, transactional_id)))
     transaction = settings = None
     if transactional_id:
         transaction = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))

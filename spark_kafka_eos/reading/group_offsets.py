@@ -23,7 +23,7 @@ from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.error_codes import passes
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.ledger.entry import marked_by
+from spark_kafka_eos.ledger.source_mark import marked_by
 from spark_kafka_eos.options import ClientOptions, SourceOptions
 from spark_kafka_eos.source_offset import UNRESOLVED, JsonOffsets
 

@@ -467,7 +467,7 @@ class OffsetPlanner:
                 self._compare_topics({tp.topic for tp in progress.offsets}, progress.origin)
             return {tp: progress.offsets.get(tp) for tp in partitions}
         from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-        from spark_kafka_eos.ledger.entry import marked_by
+        from spark_kafka_eos.ledger.source_mark import marked_by
 
         committed = GroupCoordinator(self._cluster, self._options.group_id or "").fetch_offsets(partitions)
         marks = {marked_by(at) for at in committed.values() if at is not None}

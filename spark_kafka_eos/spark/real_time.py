@@ -22,8 +22,8 @@ from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, TransactionAborted
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.ledger.entry import source_mark
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.observers import BATCHES
 from spark_kafka_eos.options import SinkOptions

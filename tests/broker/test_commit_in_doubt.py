@@ -16,7 +16,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.connection import Connection
 from spark_kafka_eos.kafka.protocol.error_codes import name_of
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
@@ -165,7 +165,7 @@ def check(cluster, sink, topic, consumed):
         for partition in (0, 1):
             assert consumed(topic, partition) == [b"%d" % n for n in range(number + 1)]
         entry = committed(sink.ledger_group, TopicPartition(sink.ledger_topic, 0))
-        found = ledger.decode_committed(entry)
+        found = entry_format.decode_committed(entry)
         assert (found.query_id, found.batch_id, found.digest) == ("query", number, f"digest {number}")
         ((source, end),) = batch(sink, number).end.items()
         assert committed(sink.group_id, source).offset == end

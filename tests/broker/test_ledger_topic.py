@@ -20,7 +20,8 @@ from spark_kafka_eos.kafka.protocol.facts import TopicFacts, TransactionFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.offsets import latest
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
-from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.entry_format import encode_record
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.micro_batch import MicroBatch

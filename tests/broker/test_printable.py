@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.ledger.entry import source_mark
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.observe import trace_file
 from spark_kafka_eos.tools.cli.main import app
 from tests.broker.conftest import options_of

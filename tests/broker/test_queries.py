@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.protocol.offsets import latest
-from spark_kafka_eos.ledger.entry import encode_record
+from spark_kafka_eos.ledger.entry_format import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.preflight.rights import Right
 from spark_kafka_eos.spark.checkpoint import next_batch

@@ -17,8 +17,9 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.ledger.entry import LedgerEntry, source_mark
+from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.ledger.verdicts import Write
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import WriteKind, sink_options, source_options

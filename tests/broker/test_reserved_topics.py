@@ -20,7 +20,8 @@ from spark_kafka_eos.errors import ConfigurationError, InvalidRow
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.transactions import idempotent_identity
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
+from spark_kafka_eos.ledger.entry import LedgerEntry, digest
+from spark_kafka_eos.ledger.entry_format import encode_record
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import sink_options

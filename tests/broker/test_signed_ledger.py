@@ -14,7 +14,8 @@ from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.errors import LedgerRefused, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
-from spark_kafka_eos.ledger.entry import LedgerEntry, encode_record
+from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.entry_format import encode_record
 from spark_kafka_eos.ledger.progress import committed_by, last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.micro_batch import MicroBatch

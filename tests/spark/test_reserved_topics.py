@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from spark_kafka_eos import TransactionalWriter
 from spark_kafka_eos.dead_letters.headers import letter_of
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.ledger.entry import LedgerEntry, digest, encode_record
+from spark_kafka_eos.ledger.entry import LedgerEntry, digest
+from spark_kafka_eos.ledger.entry_format import encode_record
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import sink_options

@@ -13,7 +13,8 @@ from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
-from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, NotAnEntry, decode_committed
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger
+from spark_kafka_eos.ledger.entry_format import NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import copies
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
 
@@ -148,7 +148,7 @@ class QueryStatus:
 
 def entry_of(value: bytes) -> LedgerEntry | MovedLedger | UnreadableEntry:
     """A ledger record's value."""
-    entry = ledger.newest(value, {}, TopicPartition("", 0))
+    entry = copies.newest(value, {}, TopicPartition("", 0))
     assert entry is not None
     return entry
 
@@ -160,7 +160,7 @@ def _total(counts: Iterable[int]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """The ledger entry's two copies, the record and the pointer, each None if it is not there. See `ledger.entry`."""
+    """The ledger entry's two copies, the record and the pointer, each None if it is not there; see `entry_format`."""
 
     record: LedgerEntry | MovedLedger | UnreadableEntry | None
     pointer: LedgerEntry | MovedLedger | UnreadableEntry | None
@@ -195,10 +195,10 @@ class Copies:
 def copies_of(
     record: bytes | None, committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition
 ) -> Copies:
-    """Both copies, and the one that counts, from the record and from everything in the group; see `ledger.newest`."""
+    """Both copies, and the one that counts, from the record and from everything in the group; see `copies.newest`."""
     pointer = committed.get(at)
     return Copies(
         record=None if record is None else entry_of(record),
-        pointer=None if pointer is None else ledger.newest(None, {at: pointer}, at),
-        valid=ledger.newest(record, committed, at),
+        pointer=None if pointer is None else copies.newest(None, {at: pointer}, at),
+        valid=copies.newest(record, committed, at),
     )

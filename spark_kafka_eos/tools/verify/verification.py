@@ -24,6 +24,7 @@ from spark_kafka_eos.kafka.protocol import describe, offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.ledger import copies, entry_format
 from spark_kafka_eos.ledger import entry as ledgers
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.progress import committed_by, signer_at
@@ -291,7 +292,7 @@ def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
     # In this order, so that a commit in between only makes the pointer older, which is not a violation.
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
     value = kept.read_settled()
-    newest = ledgers.newest(value, committed, kept.at, signer)
+    newest = copies.newest(value, committed, kept.at, signer)
     entry, _ = follow(cluster, transactional_id, newest, kept.at, LedgerTopic.read_settled, signer)
     record, pointer = _entries(value, committed.get(kept.at), signer)
     if isinstance(entry, ledgers.UnreadableEntry):
@@ -313,10 +314,10 @@ def _entries(
     """The record and its pointer; None for both if one of them is unreadable, which `newest` reports."""
     try:
         return (
-            None if value is None else ledgers.decode_record(value, signer),
-            None if committed is None else ledgers.decode_committed(committed, signer),
+            None if value is None else entry_format.decode_record(value, signer),
+            None if committed is None else entry_format.decode_committed(committed, signer),
         )
-    except ledgers.NotAnEntry:
+    except entry_format.NotAnEntry:
         return None, None
 
 

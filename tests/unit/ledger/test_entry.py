@@ -7,19 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.partitions import MAX_METADATA_BYTES, OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.ledger import copies, entry_format
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.entry import (
-    BatchCounts,
-    LedgerEntry,
-    MovedLedger,
-    NotAnEntry,
-    SourceProgress,
-    UnreadableEntry,
-    misleading,
-    newest,
-)
+from spark_kafka_eos.ledger.copies import misleading, newest
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, MovedLedger, SourceProgress, UnreadableEntry
+from spark_kafka_eos.ledger.entry_format import NotAnEntry
 from spark_kafka_eos.ledger.signing import Signer
+from spark_kafka_eos.ledger.source_mark import marked_by, other_ids, source_mark
 from spark_kafka_eos.source_offset import Origin
 
 QUERY = "8e3c1c1e-8e3a-4c0e-9d53-0d8d8e2d4a11"
@@ -83,42 +78,42 @@ def entry(serial: int, batch_id: int = 7, query_id: str = QUERY) -> LedgerEntry:
 
 @given(entries)
 def test_a_record_survives_the_round_trip(one: LedgerEntry) -> None:
-    assert ledger.decode_record(ledger.encode_record(one)) == one
+    assert entry_format.decode_record(entry_format.encode_record(one)) == one
 
 
 @given(entries, COUNT)
 def test_a_pointer_says_the_same_but_for_what_may_be_long(one: LedgerEntry, position: int) -> None:
     try:
-        pointer = ledger.encode_pointer(one, position)
+        pointer = entry_format.encode_pointer(one, position)
     except ConfigurationError:
         return  # see below
     assert pointer.offset == position
     short = replace(one, earlier_runs=(), transaction_version=None, outputs={}, sources=None, writes=None, written=None)
-    assert ledger.decode_committed(pointer) == short
+    assert entry_format.decode_committed(pointer) == short
 
 
 def test_a_partition_that_is_new_in_the_batch_has_no_start_and_one_that_was_not_read_keeps_its() -> None:
     old, unread, new = (TopicPartition("orders", number) for number in range(3))
     moved = replace(PROGRESS, offsets={old: 9, unread: 5, new: 7}, start={old: 3, unread: 5})
-    record = ledger.encode_record(replace(ENTRY, sources=(moved,)))
+    record = entry_format.encode_record(replace(ENTRY, sources=(moved,)))
     assert json.loads(record)["sources"][0]["from"] == {"orders": {"0": 3, "2": -1}}
-    assert ledger.decode_record(record).sources == (moved,)
+    assert entry_format.decode_record(record).sources == (moved,)
 
 
 @given(st.integers(0, 2**62), st.text(max_size=20))
 def test_where_the_ledger_has_moved_survives_the_round_trip_and_is_no_entry(serial: int, topic: str) -> None:
     moved = MovedLedger(serial=serial, topic=topic)
-    record, pointer = ledger.encode_record(moved), ledger.encode_pointer(moved, 0)
+    record, pointer = entry_format.encode_record(moved), entry_format.encode_pointer(moved, 0)
     assert newest(record, {}, AT) == newest(None, {AT: pointer}, AT) == moved
     with pytest.raises(NotAnEntry, match="has moved to topic"):
-        ledger.decode_record(record)
+        entry_format.decode_record(record)
     with pytest.raises(NotAnEntry, match="has moved to topic"):
-        ledger.decode_committed(pointer)
+        entry_format.decode_committed(pointer)
 
 
 def test_the_format_of_a_record_stays_readable() -> None:
     assert (
-        ledger.encode_record(ENTRY)
+        entry_format.encode_record(ENTRY)
         == (
             f'{{"v":3,"serial":42,"query":"{QUERY}","batch":41,"digest":"0011223344556677",'
             '"sources":[{"cluster":"A","offsets":{"orders":{"0":600,"1":0}}},null]}'
@@ -128,34 +123,34 @@ def test_the_format_of_a_record_stays_readable() -> None:
 
 def test_what_a_batch_wrote_is_added_to_what_release_0_2_0_wrote_and_reads() -> None:
     """That release looks its fields up by name, and leaves others alone."""
-    old, new = (json.loads(ledger.encode_record(replace(ENTRY, written=written))) for written in (None, WRITTEN))
+    old, new = (json.loads(entry_format.encode_record(replace(ENTRY, written=written))) for written in (None, WRITTEN))
     assert new.pop("written") == {"records": 600, "bytes": 54_321, "ms": 812}
     assert new == old
 
 
 def test_what_a_batch_wrote_is_left_out_of_the_pointer() -> None:
-    assert ledger.encode_pointer(replace(ENTRY, written=WRITTEN), 7) == ledger.encode_pointer(ENTRY, 7)
+    assert entry_format.encode_pointer(replace(ENTRY, written=WRITTEN), 7) == entry_format.encode_pointer(ENTRY, 7)
 
 
 @pytest.mark.parametrize("written", ["null", "[]", '"x"', "{}", '{"records": "600", "bytes": 1, "ms": 1}'])
 def test_an_entry_counts_whatever_is_said_of_what_the_batch_wrote(written: str) -> None:
-    record = ledger.encode_record(ENTRY)[:-1] + f',"written":{written}}}'.encode()
-    assert ledger.decode_record(record) == ENTRY
+    record = entry_format.encode_record(ENTRY)[:-1] + f',"written":{written}}}'.encode()
+    assert entry_format.decode_record(record) == ENTRY
 
 
 def test_the_format_of_version_1_stays_readable() -> None:
-    assert ledger.decode_committed(V1) == LedgerEntry(query_id=QUERY, batch_id=41, digest="0011223344556677")
+    assert entry_format.decode_committed(V1) == LedgerEntry(query_id=QUERY, batch_id=41, digest="0011223344556677")
 
 
 def test_a_query_id_too_long_for_a_broker_is_an_error_before_anything_is_sent() -> None:
     with pytest.raises(ConfigurationError, match="4,096"):
-        ledger.encode_pointer(LedgerEntry(query_id="x" * 4_090, batch_id=0, digest=""), 0)
+        entry_format.encode_pointer(LedgerEntry(query_id="x" * 4_090, batch_id=0, digest=""), 0)
 
 
 def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
-    overhead = len(ledger.encode_pointer(LedgerEntry(query_id="", batch_id=0, digest=""), 0).metadata)
+    overhead = len(entry_format.encode_pointer(LedgerEntry(query_id="", batch_id=0, digest=""), 0).metadata)
     at_limit = LedgerEntry(query_id="x" * (4_096 - overhead), batch_id=0, digest="")
-    assert len(ledger.encode_pointer(at_limit, 0).metadata) == 4_096
+    assert len(entry_format.encode_pointer(at_limit, 0).metadata) == 4_096
 
 
 @pytest.mark.parametrize(
@@ -182,9 +177,9 @@ def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
 )
 def test_what_is_not_an_entry_is_neither_read_as_one_nor_as_none(text: str) -> None:
     with pytest.raises(NotAnEntry):
-        ledger.decode_record(text.encode())
+        entry_format.decode_record(text.encode())
     with pytest.raises(NotAnEntry):
-        ledger.decode_committed(OffsetAndMetadata(offset=42, metadata=text))
+        entry_format.decode_committed(OffsetAndMetadata(offset=42, metadata=text))
     last = newest(text.encode(), {}, AT)
     assert isinstance(last, UnreadableEntry)
     assert text[:20] in last.description
@@ -204,16 +199,16 @@ def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
 
 def test_an_entry_in_real_time_has_a_version_that_releases_without_it_refuse_and_no_ends() -> None:
     in_real_time = replace(ENTRY, buckets=4)
-    assert b'"v":4' in ledger.encode_record(in_real_time)
-    assert ledger.decode_record(ledger.encode_record(in_real_time)) == in_real_time
-    assert ledger.decode_committed(ledger.encode_pointer(in_real_time, 7)).buckets == 4
+    assert b'"v":4' in entry_format.encode_record(in_real_time)
+    assert entry_format.decode_record(entry_format.encode_record(in_real_time)) == in_real_time
+    assert entry_format.decode_committed(entry_format.encode_pointer(in_real_time, 7)).buckets == 4
     assert in_real_time.ends is None, "where its sources began is not where they were read to"
     assert ENTRY.ends == ENTRY.sources
 
 
 def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_not_an_entry() -> None:
     with pytest.raises(NotAnEntry, match="is not at offset 42"):
-        ledger.decode_committed(OffsetAndMetadata(offset=7, metadata=V1.metadata))
+        entry_format.decode_committed(OffsetAndMetadata(offset=7, metadata=V1.metadata))
 
 
 def test_nothing_anywhere_is_not_an_entry() -> None:
@@ -221,28 +216,30 @@ def test_nothing_anywhere_is_not_an_entry() -> None:
 
 
 def test_the_record_holds_where_the_groups_offsets_have_expired() -> None:
-    assert newest(ledger.encode_record(ENTRY), {}, AT) == ENTRY
+    assert newest(entry_format.encode_record(ENTRY), {}, AT) == ENTRY
 
 
 def test_the_record_with_all_its_sources_holds_where_both_are_of_one_commit() -> None:
-    assert newest(ledger.encode_record(ENTRY), {AT: ledger.encode_pointer(ENTRY, 3)}, AT) == ENTRY
+    assert newest(entry_format.encode_record(ENTRY), {AT: entry_format.encode_pointer(ENTRY, 3)}, AT) == ENTRY
 
 
 @pytest.mark.parametrize(("of_record", "of_pointer"), [(5, 4), (4, 5)])
 def test_of_record_and_pointer_the_later_commit_holds_whichever_was_lost(of_record: int, of_pointer: int) -> None:
     record, pointer = entry(of_record, batch_id=of_record), entry(of_pointer, batch_id=of_pointer)
-    last = newest(ledger.encode_record(record), {AT: ledger.encode_pointer(pointer, 0)}, AT)
+    last = newest(entry_format.encode_record(record), {AT: entry_format.encode_pointer(pointer, 0)}, AT)
     assert isinstance(last, LedgerEntry)
     assert last.batch_id == 5
 
 
 def test_a_later_commit_of_another_query_with_a_lower_batch_holds_too() -> None:
     old, new = entry(9, batch_id=900), entry(10, batch_id=0, query_id="new")
-    assert newest(ledger.encode_record(new), {AT: ledger.encode_pointer(old, 0)}, AT) == new
+    assert newest(entry_format.encode_record(new), {AT: entry_format.encode_pointer(old, 0)}, AT) == new
 
 
 def test_two_that_claim_to_be_the_same_commit_and_differ_are_unreadable() -> None:
-    last = newest(ledger.encode_record(entry(5, batch_id=5)), {AT: ledger.encode_pointer(entry(5, batch_id=6), 0)}, AT)
+    last = newest(
+        entry_format.encode_record(entry(5, batch_id=5)), {AT: entry_format.encode_pointer(entry(5, batch_id=6), 0)}, AT
+    )
     assert isinstance(last, UnreadableEntry)
 
 
@@ -267,7 +264,7 @@ def test_entries_of_version_1_of_two_queries_are_unreadable_since_nothing_tells_
 
 def test_entries_of_version_1_no_longer_count_once_there_is_one_of_version_2() -> None:
     left = {TopicPartition("a", 0): v1(999), TopicPartition("b", 0): v1(7, "other")}
-    assert newest(ledger.encode_record(ENTRY), left, AT) == ENTRY
+    assert newest(entry_format.encode_record(ENTRY), left, AT) == ENTRY
 
 
 # -- several places
@@ -277,7 +274,7 @@ RESET = OffsetAndMetadata(offset=0)  # what kafka-consumer-groups --reset-offset
 
 
 def pointer(one: LedgerEntry | MovedLedger) -> OffsetAndMetadata:
-    return ledger.encode_pointer(one, 0)
+    return entry_format.encode_pointer(one, 0)
 
 
 def to(place: TopicPartition, serial: int) -> MovedLedger:
@@ -287,28 +284,28 @@ def to(place: TopicPartition, serial: int) -> MovedLedger:
 @pytest.mark.parametrize("elsewhere", [3, 8])
 def test_of_two_places_the_one_with_the_higher_serial_counts(elsewhere: int) -> None:
     here, there = entry(5, batch_id=9), entry(elsewhere, batch_id=1)
-    found = newest(ledger.encode_record(here), {OTHER: pointer(there)}, AT)
+    found = newest(entry_format.encode_record(here), {OTHER: pointer(there)}, AT)
     assert found == (here if elsewhere < 5 else to(OTHER, 8))
 
 
 def test_where_the_ledger_has_left_it_leads_on_and_where_it_came_back_it_counts() -> None:
     left, back = to(OTHER, 5), entry(9)
-    assert newest(ledger.encode_record(left), {}, AT) == left
+    assert newest(entry_format.encode_record(left), {}, AT) == left
     assert newest(None, {AT: pointer(left)}, AT) == left
-    assert newest(ledger.encode_record(back), {OTHER: pointer(to(AT, 9))}, AT) == back
-    assert newest(ledger.encode_record(back), {AT: pointer(left), OTHER: pointer(to(AT, 9))}, AT) == back
-    assert newest(ledger.encode_record(left), {OTHER: pointer(entry(7))}, AT) == to(OTHER, 7)
+    assert newest(entry_format.encode_record(back), {OTHER: pointer(to(AT, 9))}, AT) == back
+    assert newest(entry_format.encode_record(back), {AT: pointer(left), OTHER: pointer(to(AT, 9))}, AT) == back
+    assert newest(entry_format.encode_record(left), {OTHER: pointer(entry(7))}, AT) == to(OTHER, 7)
 
 
 def test_a_ledger_that_is_said_to_be_here_and_whose_entry_is_older_leads_on_and_not_to_that_entry() -> None:
-    assert newest(ledger.encode_record(entry(4)), {OTHER: pointer(to(AT, 9))}, AT) == to(AT, 9)
+    assert newest(entry_format.encode_record(entry(4)), {OTHER: pointer(to(AT, 9))}, AT) == to(AT, 9)
 
 
 def test_pointers_that_were_reset_give_way_to_the_record_however_many_they_are() -> None:
-    record = ledger.encode_record(ENTRY)
+    record = entry_format.encode_record(ENTRY)
     assert newest(record, {AT: RESET, OTHER: RESET, OUT: RESET}, AT) == ENTRY
     assert newest(record, {AT: RESET, OTHER: pointer(to(AT, 42)), OUT: RESET}, AT) == ENTRY
-    left = ledger.encode_record(to(OTHER, 5))
+    left = entry_format.encode_record(to(OTHER, 5))
     assert newest(left, {AT: RESET, OTHER: RESET}, AT) == to(OTHER, 5)
 
 
@@ -331,11 +328,11 @@ def test_an_entry_elsewhere_may_be_older_than_what_a_reset_pointer_led_to(broken
 @pytest.mark.parametrize("place", [AT, OTHER, OUT])
 def test_an_entry_of_a_later_version_is_refused_wherever_it_is(place: TopicPartition) -> None:
     newer = OffsetAndMetadata(offset=1, metadata='{"v":5,"serial":1}')
-    last = newest(ledger.encode_record(ENTRY), {OUT: RESET, AT: RESET, place: newer}, AT)
+    last = newest(entry_format.encode_record(ENTRY), {OUT: RESET, AT: RESET, place: newer}, AT)
     assert isinstance(last, UnreadableEntry)
     assert "version 5" in last.description
-    assert not ledger.is_lost(newer)
-    assert ledger.is_lost(RESET)
+    assert not copies.is_lost(newer)
+    assert copies.is_lost(RESET)
 
 
 def test_a_broken_record_is_refused_whatever_the_pointers_say_and_the_next_serial_is_above_theirs() -> None:
@@ -347,8 +344,8 @@ def test_a_broken_record_is_refused_whatever_the_pointers_say_and_the_next_seria
 def test_an_unsigned_pointer_gives_way_to_a_signed_record_and_an_unsigned_record_is_refused() -> None:
     signer = Signer("orders", ["key"])
     forged = pointer(entry(99))
-    assert newest(ledger.encode_record(ENTRY, signer), {AT: forged}, AT, signer) == ENTRY
-    assert isinstance(newest(ledger.encode_record(ENTRY), {}, AT, signer), UnreadableEntry)
+    assert newest(entry_format.encode_record(ENTRY, signer), {AT: forged}, AT, signer) == ENTRY
+    assert isinstance(newest(entry_format.encode_record(ENTRY), {}, AT, signer), UnreadableEntry)
 
 
 def test_every_other_place_that_does_not_lead_here_misleads() -> None:
@@ -380,32 +377,31 @@ def test_a_digest_stays_what_it_was() -> None:
 
 
 def test_source_offsets_tell_whose_transactions_commit_them() -> None:
-    assert ledger.marked_by(OffsetAndMetadata(offset=1, metadata=ledger.source_mark("orders"))) == "orders"
-    assert ledger.marked_by(OffsetAndMetadata(offset=1, metadata="")) is None
-    assert ledger.marked_by(V1) is None
+    assert marked_by(OffsetAndMetadata(offset=1, metadata=source_mark("orders"))) == "orders"
+    assert marked_by(OffsetAndMetadata(offset=1, metadata="")) is None
+    assert marked_by(V1) is None
 
 
 def test_other_sinks_that_commit_to_a_group_are_named_and_ourselves_are_not() -> None:
     marks = ["orders", "billing", "audit", "x" * 3_000]
     committed = {
-        TopicPartition("t", n): OffsetAndMetadata(offset=n, metadata=ledger.source_mark(mark))
-        for n, mark in enumerate(marks)
+        TopicPartition("t", n): OffsetAndMetadata(offset=n, metadata=source_mark(mark)) for n, mark in enumerate(marks)
     }
     nobody = {TopicPartition("t", 90): OffsetAndMetadata(offset=1), TopicPartition("t", 91): None}
-    assert ledger.other_ids(committed | nobody, "orders")[:2] == ["audit", "billing"]
-    assert ledger.other_ids({TopicPartition("t", 3): committed[TopicPartition("t", 3)]}, "x" * 3_000) == []
+    assert other_ids(committed | nobody, "orders")[:2] == ["audit", "billing"]
+    assert other_ids({TopicPartition("t", 3): committed[TopicPartition("t", 3)]}, "x" * 3_000) == []
 
 
 def test_the_mark_of_a_very_long_transactional_id_fits() -> None:
-    assert len(ledger.source_mark("ä" * 10_000).encode()) <= ledger.MAX_METADATA_BYTES
+    assert len(source_mark("ä" * 10_000).encode()) <= MAX_METADATA_BYTES
 
 
 def test_the_number_of_dead_letters_is_in_the_record_if_there_are_any() -> None:
     entry = replace(ENTRY, written=replace(WRITTEN, dead_letters=6))
-    assert json.loads(ledger.encode_record(entry))["written"]["dead"] == 6
-    assert ledger.decode_record(ledger.encode_record(entry)) == entry
-    other = ledger.encode_record(entry).replace(b'"dead":6', b'"dead":"six"')
-    assert ledger.decode_record(other) == replace(ENTRY, written=WRITTEN)
+    assert json.loads(entry_format.encode_record(entry))["written"]["dead"] == 6
+    assert entry_format.decode_record(entry_format.encode_record(entry)) == entry
+    other = entry_format.encode_record(entry).replace(b'"dead":6', b'"dead":"six"')
+    assert entry_format.decode_record(other) == replace(ENTRY, written=WRITTEN)
 
 
 def test_of_several_that_are_no_entries_the_records_reason_is_named_and_a_newer_releases_before_any() -> None:
@@ -424,7 +420,10 @@ def test_of_several_that_are_no_entries_the_records_reason_is_named_and_a_newer_
 def test_what_is_no_entry_counts_as_the_last_commit_that_is_known_beside_it() -> None:
     found = newest(
         b"junk",
-        {AT: ledger.encode_pointer(entry(5), 0), TopicPartition("a", 0): ledger.encode_pointer(entry(8), 0)},
+        {
+            AT: entry_format.encode_pointer(entry(5), 0),
+            TopicPartition("a", 0): entry_format.encode_pointer(entry(8), 0),
+        },
         AT,
     )
     assert isinstance(found, UnreadableEntry)
@@ -432,9 +431,9 @@ def test_what_is_no_entry_counts_as_the_last_commit_that_is_known_beside_it() ->
 
 
 def test_of_two_places_with_the_same_commit_the_ledgers_own_counts() -> None:
-    same = ledger.encode_pointer(entry(5), 0)
+    same = entry_format.encode_pointer(entry(5), 0)
     for other in (TopicPartition("a", 0), TopicPartition("z", 0)):
-        assert newest(None, {other: same, AT: same}, AT) == ledger.decode_committed(same)
+        assert newest(None, {other: same, AT: same}, AT) == entry_format.decode_committed(same)
         assert newest(None, {other: same}, AT) == MovedLedger(serial=5, topic=other.topic)
 
 
@@ -453,6 +452,6 @@ def test_the_record_is_as_large_as_the_page_on_scaling_says_and_a_broker_takes_i
     )
     start = {place: end - 1_000 for place, end in ends.items()}
     source = SourceProgress(cluster="A" * 22, offsets=ends, origin=origin, start=start)
-    record = ledger.encode_record(replace(ENTRY, sources=(source,)))
+    record = entry_format.encode_record(replace(ENTRY, sources=(source,)))
     assert len(record) == pytest.approx(size, rel=0.1)
     assert len(record) < 1_048_588 - 1_000, "Kafka's default of max.message.bytes, with room for the key"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import copies, entry_format
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.topic import follow
 
@@ -36,7 +36,7 @@ def followed(
 
 
 def records(**places: LedgerEntry | MovedLedger) -> dict[TopicPartition, bytes]:
-    return {TopicPartition(f"ledger-{name}", 0): ledger.encode_record(each) for name, each in places.items()}
+    return {TopicPartition(f"ledger-{name}", 0): entry_format.encode_record(each) for name, each in places.items()}
 
 
 def moved(serial: int, place: TopicPartition) -> MovedLedger:
@@ -90,17 +90,17 @@ class Books:
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
 
     def look(self, at: TopicPartition) -> tuple[LedgerEntry | UnreadableEntry | None, list[TopicPartition]]:
-        return followed(self.records, ledger.newest(self.records.get(at), self.committed, at), at)
+        return followed(self.records, copies.newest(self.records.get(at), self.committed, at), at)
 
     def commit(self, at: TopicPartition, one: LedgerEntry, passed: list[TopicPartition]) -> None:
         """As the keeper does it, in one transaction."""
-        left = ledger.misleading(self.committed, at) | {place: True for place in passed if place != at}
-        self.records[at], self.committed[at] = ledger.encode_record(one), ledger.encode_pointer(one, 0)
+        left = copies.misleading(self.committed, at) | {place: True for place in passed if place != at}
+        self.records[at], self.committed[at] = entry_format.encode_record(one), entry_format.encode_pointer(one, 0)
         onward = moved(one.serial, at)
         for place, has_records in left.items():
             if has_records:
-                self.records[place] = ledger.encode_record(onward)
-            self.committed[place] = ledger.encode_pointer(onward, 0)
+                self.records[place] = entry_format.encode_record(onward)
+            self.committed[place] = entry_format.encode_pointer(onward, 0)
 
 
 STEPS = st.one_of(
@@ -118,7 +118,7 @@ def test_however_often_the_ledger_moves_and_pointers_are_lost_the_last_entry_is_
     if began_with_version_1:
         old = '{"v":1,"query":"q","batch":0,"digest":"d"}'
         books.committed[OUT] = OffsetAndMetadata(offset=1, metadata=old)
-        last = ledger.decode_committed(books.committed[OUT])
+        last = entry_format.decode_committed(books.committed[OUT])
     for step, where in steps:
         if step == "expire":
             books.committed = {place: at for place, at in books.committed.items() if place not in where}

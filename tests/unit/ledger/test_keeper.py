@@ -10,8 +10,7 @@ import pytest
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger import entry_format, verdicts
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -53,7 +52,7 @@ def commit(transaction, batch):
 def entry(kafka, at=BOOKS):
     """The ledger's last committed record."""
     (value,) = kafka.partitions[at].committed()[-1].content
-    return ledger.decode_record(value)
+    return entry_format.decode_record(value)
 
 
 def test_a_topic_that_was_created_again_is_noticed_although_its_source_does_not_say_which_one_it_reads(kafka):
@@ -227,7 +226,7 @@ def test_a_reader_reads_what_is_new_and_after_the_topic_was_created_again_everyt
     for number in range(end):  # further than it was
         commit(another, replace(batch(number), query_id="another"))
     reader.read()
-    assert {ledger.decode_record(record.value).query_id for record in reader.by_id["id"].committed} == {"another"}
+    assert {entry_format.decode_record(record.value).query_id for record in reader.by_id["id"].committed} == {"another"}
 
 
 def test_a_reader_of_a_topic_that_was_truncated_starts_over(kafka):

@@ -7,18 +7,14 @@ import json
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.ledger.entry import (
-    BatchCounts,
-    LedgerEntry,
-    MovedLedger,
+from spark_kafka_eos.ledger.copies import newest
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, MovedLedger, SourceProgress, UnreadableEntry
+from spark_kafka_eos.ledger.entry_format import (
     NotAnEntry,
-    SourceProgress,
-    UnreadableEntry,
     decode_committed,
     decode_record,
     encode_pointer,
     encode_record,
-    newest,
 )
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_to_json
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
-from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, digest, source_mark
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, digest
 from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.ledger.verdicts import (
     MOST_DESTINATIONS,
     Repeat,

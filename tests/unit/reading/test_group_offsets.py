@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, ConfigurationError
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.ledger.entry import source_mark
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 from spark_kafka_eos.source_offset import UNRESOLVED

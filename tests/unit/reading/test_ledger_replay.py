@@ -10,7 +10,8 @@ import pytest
 from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
 from spark_kafka_eos.ledger import progress
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, source_mark
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.source_offset import SinkIdentity, SourceOffset
 from tests.unit.reading.brokers import T0, T1, Brokers, json_of, recorded
 

@@ -104,7 +104,7 @@ PROCESSES = {
         "import spark_kafka_eos.preflight.run",
         FILES
         | CONNECTION
-        | {"appending", "ledger", "preflight", "reading", "source_offset"}
+        | {"appending", "ledger", "preflight", "reading"}
         | {f"kafka.protocol.{each}" for each in ("consumer.group", "producer.transaction")},
     ),
     "reads records": Process(

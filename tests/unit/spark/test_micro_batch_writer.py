@@ -34,7 +34,7 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.wire.single import encode_record
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.participants.sql import SqlTable
@@ -71,7 +71,7 @@ class Kafka(KafkaModel):
     def batches(self) -> list[Any]:
         """The ledger's committed records."""
         log = self.partitions.get(TopicPartition("kafka-eos-ledger", 0))
-        return [ledger.decode_record(entry.content[0]) for entry in log.committed()] if log else []
+        return [entry_format.decode_record(entry.content[0]) for entry in log.committed()] if log else []
 
     def numbers(self) -> list[int]:
         return [entry.batch_id for entry in self.batches()]

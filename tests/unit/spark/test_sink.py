@@ -31,7 +31,7 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark import sink
@@ -79,7 +79,7 @@ class Kafka(KafkaModel):
     def numbers(self):
         """The batches that are committed."""
         log = self.partitions.get(TopicPartition("kafka-eos-ledger", 0))
-        return [ledger.decode_record(entry.content[0]).batch_id for entry in log.committed()] if log else []
+        return [entry_format.decode_record(entry.content[0]).batch_id for entry in log.committed()] if log else []
 
     def records(self):
         return sum(len(entry.content) for entry in self.partitions[TopicPartition("a", 0)].committed())
@@ -517,7 +517,7 @@ def test_a_commit_notes_the_run_of_its_query(planned, writer, kafka):
     writer().commit([], 0)
     writer().commit([task_of(planned(), 1)], 1)
     log = kafka.partitions[TopicPartition("kafka-eos-ledger", 0)]
-    assert [ledger.decode_record(entry.content[0]).run_id for entry in log.committed()] == [None, RUN]
+    assert [entry_format.decode_record(entry.content[0]).run_id for entry in log.committed()] == [None, RUN]
 
 
 @pytest.mark.parametrize("group", [None, "", "a platform's own"])

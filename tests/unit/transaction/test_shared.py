@@ -37,9 +37,10 @@ from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.protocol.recorder import recording
 from spark_kafka_eos.kafka.protocol.transactions import add_partitions
 from spark_kafka_eos.kafka.wire.encode import encode
-from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import MOST_EARLIER_RUNS, SourceProgress
+from spark_kafka_eos.ledger.source_mark import marked_by, source_mark
 from spark_kafka_eos.micro_batch import READS_NOTHING, MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
@@ -77,7 +78,7 @@ class Kafka(KafkaModel):
     def entry(self):
         """The ledger's last committed record."""
         (value,) = self.partitions[LEDGER].committed()[-1].content
-        return ledger.decode_record(value)
+        return entry_format.decode_record(value)
 
     def offsets(self, group_id=OPTIONS.group_id):
         return self.group(group_id).offsets
@@ -230,7 +231,7 @@ def source_offset(kafka):
 def test_the_source_offsets_say_whose_transactions_commit_them(kafka, transaction):
     run(transaction, 0)
     offset, metadata = kafka.offsets()[SOURCE]
-    assert ledger.marked_by(OffsetAndMetadata(offset=offset, metadata=metadata)) == "id"
+    assert marked_by(OffsetAndMetadata(offset=offset, metadata=metadata)) == "id"
 
 
 def test_an_applied_commit_is_found_in_the_ledger_and_the_next_batch_continues(kafka, transaction):
@@ -459,9 +460,9 @@ def test_an_entry_of_an_earlier_release_is_continued_from_wherever_it_was_kept(k
 def test_who_comes_back_to_an_entry_of_a_newer_release_writes_nothing(kafka, transaction, monkeypatch):
     """During a rolling upgrade. Nor does who starts again with this release."""
     run(transaction, 0)
-    fields = ledger._fields
+    fields = entry_format._fields
     with monkeypatch.context() as newer:
-        newer.setattr(ledger, "_fields", lambda *entry: fields(*entry) | {"v": ledger.IN_REAL_TIME + 1})
+        newer.setattr(entry_format, "_fields", lambda *entry: fields(*entry) | {"v": entry_format.IN_REAL_TIME + 1})
         run(owner(kafka), 1)
     with pytest.raises(ProducerFenced, match="Nothing was committed"):
         run(transaction, 1)
@@ -1122,7 +1123,7 @@ def test_a_source_topic_that_is_gone_is_left_out_where_the_user_says_so(without_
 
 
 def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions(kafka):
-    mark = ledger.source_mark("other")
+    mark = source_mark("other")
     kafka.offsets()[SOURCE] = 5000, mark
     with pytest.raises(LedgerRefused, match="(?s)committed by the transactions of 'other'.*resolve='take-group:other'"):
         settled(OPTIONS, kafka, sourced(0, SOURCE))
@@ -1131,7 +1132,7 @@ def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions
 
 @pytest.mark.parametrize("resolve", ["take-group:another", "take-group:", "take-group:others", "write:other"])
 def test_a_group_is_taken_only_from_the_sink_that_is_named(kafka, resolve):
-    kafka.offsets()[SOURCE] = 5000, ledger.source_mark("other")
+    kafka.offsets()[SOURCE] = 5000, source_mark("other")
     with pytest.raises(LedgerRefused, match="resolve='take-group:other'"):
         settled(replace(OPTIONS, resolve=resolve), kafka, sourced(0, SOURCE))
 

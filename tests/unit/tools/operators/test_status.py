@@ -9,6 +9,7 @@ import pytest
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.tools.operators.status import (
     PartitionLag,
@@ -81,7 +82,7 @@ def test_commits_that_are_missing_are_counted_by_their_numbers() -> None:
 
 
 def pointer(serial: int) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {AT: ledger.encode_pointer(replace(ENTRY, serial=serial), 0)}
+    return {AT: entry_format.encode_pointer(replace(ENTRY, serial=serial), 0)}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def pointer(serial: int) -> dict[TopicPartition, OffsetAndMetadata]:
 def test_the_two_copies_say_together_which_one_counts(
     record: LedgerEntry | None, committed: dict[TopicPartition, OffsetAndMetadata], said: str, valid: int | None
 ) -> None:
-    found = copies_of(None if record is None else ledger.encode_record(record), committed, AT)
+    found = copies_of(None if record is None else entry_format.encode_record(record), committed, AT)
     assert said in found.agreement
     assert (found.valid.serial if isinstance(found.valid, LedgerEntry) else None) == valid
 
@@ -110,5 +111,5 @@ def test_what_is_not_an_entry_is_said_to_be_refused() -> None:
 
 
 def test_copies_that_contradict_each_other_are_said_to_be_refused() -> None:
-    other = {AT: ledger.encode_pointer(replace(ENTRY, digest="other"), 0)}
-    assert "unknown which one is the last" in copies_of(ledger.encode_record(ENTRY), other, AT).agreement
+    other = {AT: entry_format.encode_pointer(replace(ENTRY, digest="other"), 0)}
+    assert "unknown which one is the last" in copies_of(entry_format.encode_record(ENTRY), other, AT).agreement

@@ -1,0 +1,112 @@
+"""Which of the ledger's copies is valid: the record, and what is committed to the ledger's group. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, unreadable
+from spark_kafka_eos.ledger.entry_format import NewerEntry, NotAnEntry, pointer_content, record_content
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
+
+
+def newest(
+    record: bytes | None,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    at: TopicPartition,
+    signer: Signer = UNSIGNED,
+) -> LedgerEntry | MovedLedger | UnreadableEntry | None:
+    """The valid entry, from the record in `at` and from everything `committed` to the ledger's group.
+
+    Record and pointer are written in one transaction, so if one of them is older, it was lost, and the later is valid.
+    The one with the highest serial counts, wherever it is: a ledger that was moved to another topic and back has an old
+    entry in each. `MovedLedger`: the valid entry is in that topic, whose record must be read.
+    """
+    candidates: list[tuple[TopicPartition, LedgerEntry | MovedLedger]] = []
+    doubts: list[NotAnEntry] = []
+    try:
+        candidates += [] if record is None else [(at, record_content(record, signer))]
+    except NotAnEntry as error:
+        doubts.append(error)
+    record_is_broken = bool(doubts)
+    for place in sorted(committed, key=lambda place: (place != at, place)):
+        try:
+            candidates.append((place, pointer_content(committed[place], signer)))
+        except NotAnEntry as error:
+            doubts.append(error)
+    # An operator's reset of the group's offsets breaks its pointers only. What is here, or leads on, says more than
+    # they did; but an entry elsewhere may be older than what a broken pointer led to.
+    healed = not record_is_broken and any(place == at or isinstance(entry, MovedLedger) for place, entry in candidates)
+    newer = [doubt for doubt in doubts if isinstance(doubt, NewerEntry)]
+    if newer or (doubts and not healed):
+        doubt = (newer or doubts)[0]
+        contents = [repr(record)] if record is not None else []
+        contents += [
+            f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()
+        ]
+        return unreadable(
+            f"the ledger contains something that is not an entry ({doubt}): {'; '.join(contents)}", _highest(candidates)
+        )
+    if not candidates:
+        return None
+    # Of two with the same serial the first counts: the record, which has more, before its pointer.
+    place, last = max(candidates, key=lambda candidate: _order(candidate[1]))
+    if isinstance(last, MovedLedger):
+        return last
+    entries = [entry for _, entry in candidates if isinstance(entry, LedgerEntry)]
+    if any(entry.serial == last.serial and _contradict(entry, last) for entry in entries):
+        batches = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in entries)
+        return unreadable(
+            f"the ledger has several entries, and it is unknown which one is the last: {batches}", _highest(candidates)
+        )
+    return last if place == at or last.serial == 0 else MovedLedger(serial=last.serial, topic=place.topic)
+
+
+def is_lost(pointer: OffsetAndMetadata, signer: Signer = UNSIGNED) -> bool:
+    """Whether a pointer has no entry any more, as after `kafka-consumer-groups --reset-offsets`."""
+    try:
+        pointer_content(pointer, signer)
+    except NewerEntry:
+        return False
+    except NotAnEntry:
+        return True
+    return False
+
+
+def misleading(
+    committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition, signer: Signer = UNSIGNED
+) -> dict[TopicPartition, bool]:
+    """The other places of the ledger's group that do not say that the ledger is `at`; true where its topic has records,
+    too, as it was a ledger topic.
+    """
+    places: dict[TopicPartition, bool] = {}
+    for place, pointer in committed.items():
+        if place == at:
+            continue
+        try:
+            entry = pointer_content(pointer, signer)
+        except NotAnEntry:
+            places[place] = False
+            continue
+        if entry.serial == 0 or (isinstance(entry, MovedLedger) and entry.topic != at.topic):
+            places[place] = False
+        elif isinstance(entry, LedgerEntry):
+            places[place] = True
+    return places
+
+
+def _highest(candidates: Iterable[tuple[TopicPartition, LedgerEntry | MovedLedger]]) -> int:
+    return max((entry.serial for _, entry in candidates), default=0)
+
+
+def _contradict(entry: LedgerEntry, other: LedgerEntry) -> bool:
+    """Whether two entries with the same serial contradict each other. A query may have left several without a
+    serial.
+    """
+    if entry.serial == 0:
+        return entry.query_id != other.query_id
+    return (entry.query_id, entry.batch_id, entry.digest) != (other.query_id, other.batch_id, other.digest)
+
+
+def _order(entry: LedgerEntry | MovedLedger) -> tuple[int, int]:
+    return entry.serial, entry.batch_id if isinstance(entry, LedgerEntry) else -1
