@@ -47,44 +47,44 @@ def arguments() -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = arguments()
-    given = parser.parse_args()
-    transactional_id = given.transactional_id or f"copy-{given.source}-{given.target}"
+    args = parser.parse_args()
+    transactional_id = args.transactional_id or f"copy-{args.source}-{args.target}"
     try:  # before Spark starts, which would show its traceback with the error
-        kafka = from_properties(given.properties) if given.properties else {}
-        if given.bootstrap_servers:
-            kafka["kafka.bootstrap.servers"] = given.bootstrap_servers
-        reading = {**kafka, "subscribe": given.source, "startingOffsets": given.starting_offsets}
+        kafka = from_properties(args.properties) if args.properties else {}
+        if args.bootstrap_servers:
+            kafka["kafka.bootstrap.servers"] = args.bootstrap_servers
+        reading = {**kafka, "subscribe": args.source, "startingOffsets": args.starting_offsets}
         reading |= {"sink.kafka.transactional.id": transactional_id, "includeHeaders": "true"}
-        if given.max_offsets_per_trigger:
-            reading["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
-        writing = {**kafka, "topic": given.target, "kafka.transactional.id": transactional_id}
+        if args.max_offsets_per_trigger:
+            reading["maxOffsetsPerTrigger"] = args.max_offsets_per_trigger
+        writing = {**kafka, "topic": args.target, "kafka.transactional.id": transactional_id}
         source_options(reading, streaming=True)
-        sink_options(writing | {"appendMode": given.append_mode})
+        sink_options(writing | {"appendMode": args.append_mode})
     except (ConfigurationError, OSError) as error:
         parser.error(str(error))
     # Without --checkpoint, Kafka is the checkpoint, and Spark's own is nothing that the next run needs.
     with tempfile.TemporaryDirectory(prefix="kafka-eos-checkpoint-") as folder:
-        writing["checkpointLocation"] = given.checkpoint or Path(folder).as_uri()
-        copy(given, reading, writing)
+        writing["checkpointLocation"] = args.checkpoint or Path(folder).as_uri()
+        copy(args, reading, writing)
 
 
-def copy(given: argparse.Namespace, reading: dict[str, str], writing: dict[str, str]) -> None:
+def copy(args: argparse.Namespace, reading: dict[str, str], writing: dict[str, str]) -> None:
     spark = SparkSession.builder.appName("copy-topic").getOrCreate()
     stop_on_sigterm(spark)
     records = spark.readStream.format("kafka-eos").options(**reading).load()
     writer = build(records).writeStream.queryName("copy-topic")
     writer = writer.option("checkpointLocation", writing["checkpointLocation"])
-    if given.append_mode == "driver":
+    if args.append_mode == "driver":
         writer = writer.format("kafka-eos").options(**writing)
     else:
-        writer = writer.foreachBatch(TransactionalWriter(writing | {"appendMode": given.append_mode}))
+        writer = writer.foreachBatch(TransactionalWriter(writing | {"appendMode": args.append_mode}))
     try:
-        print_progress((writer.trigger(availableNow=True) if given.available_now else writer).start())
+        print_progress((writer.trigger(availableNow=True) if args.available_now else writer).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise
         print(error, file=sys.stderr)
-        sys.exit(given.fenced_exit_code)
+        sys.exit(args.fenced_exit_code)
 
 
 if __name__ == "__main__":

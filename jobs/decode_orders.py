@@ -69,18 +69,18 @@ def arguments() -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = arguments()
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:  # before Spark starts, which would show its traceback with the error
-        kafka = from_properties(given.properties) if given.properties else {}
-        if given.bootstrap_servers:
-            kafka["kafka.bootstrap.servers"] = given.bootstrap_servers
-        reading = {**kafka, "subscribe": given.source, "startingOffsets": "earliest", "includeHeaders": "true"}
-        if given.max_offsets_per_trigger:
-            reading["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
-        writing = {**kafka, "topic": given.target, "deadLetterTopic": given.dead_letters}
-        writing |= {"kafka.transactional.id": given.transactional_id, "appendMode": given.append_mode}
-        if given.max_dead_letters:
-            writing["maxDeadLetters"] = given.max_dead_letters
+        kafka = from_properties(args.properties) if args.properties else {}
+        if args.bootstrap_servers:
+            kafka["kafka.bootstrap.servers"] = args.bootstrap_servers
+        reading = {**kafka, "subscribe": args.source, "startingOffsets": "earliest", "includeHeaders": "true"}
+        if args.max_offsets_per_trigger:
+            reading["maxOffsetsPerTrigger"] = args.max_offsets_per_trigger
+        writing = {**kafka, "topic": args.target, "deadLetterTopic": args.dead_letters}
+        writing |= {"kafka.transactional.id": args.transactional_id, "appendMode": args.append_mode}
+        if args.max_dead_letters:
+            writing["maxDeadLetters"] = args.max_dead_letters
         source_options(reading, streaming=True)
         sink_options(writing)
     except (ConfigurationError, OSError) as error:
@@ -91,21 +91,21 @@ def main() -> None:
         sys.exit(f"Error: {error}. Run: pip install 'spark-kafka-eos[registry]'")
     spark = SparkSession.builder.appName("decode-orders").getOrCreate()
     stop_on_sigterm(spark)
-    subject = given.subject or f"{given.source}-value"
+    subject = args.subject or f"{args.source}-value"
     try:
-        order = from_confluent("value", given.registry, subject=subject, mode="permissive")
+        order = from_confluent("value", args.registry, subject=subject, mode="permissive")
     except (ConfigurationError, RegistryError) as error:
         sys.exit(f"Error: {error}")
     orders = spark.readStream.format("kafka-eos").options(**reading).load().withColumn("order", order)
     writer = build(orders).writeStream.foreachBatch(TransactionalWriter(writing))
-    writer = writer.option("checkpointLocation", given.checkpoint).queryName("decode-orders")
+    writer = writer.option("checkpointLocation", args.checkpoint).queryName("decode-orders")
     try:
-        print_progress((writer.trigger(availableNow=True) if given.available_now else writer).start())
+        print_progress((writer.trigger(availableNow=True) if args.available_now else writer).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise
         print(error, file=sys.stderr)
-        sys.exit(given.fenced_exit_code)
+        sys.exit(args.fenced_exit_code)
 
 
 if __name__ == "__main__":

@@ -76,30 +76,30 @@ def arguments() -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = arguments()
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:  # before Spark starts, which would show its traceback with the error
-        kafka = from_properties(given.properties) if given.properties else {}
-        if given.bootstrap_servers:
-            kafka["kafka.bootstrap.servers"] = given.bootstrap_servers
-        reading = {**kafka, "subscribe": given.source, "startingOffsets": given.starting_offsets}
-        if given.max_offsets_per_trigger:
-            reading["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
-        transactional_id = given.transactional_id or f"both-{given.source}-{given.target}"
-        writing = {**kafka, "topic": given.target, "kafka.transactional.id": transactional_id}
+        kafka = from_properties(args.properties) if args.properties else {}
+        if args.bootstrap_servers:
+            kafka["kafka.bootstrap.servers"] = args.bootstrap_servers
+        reading = {**kafka, "subscribe": args.source, "startingOffsets": args.starting_offsets}
+        if args.max_offsets_per_trigger:
+            reading["maxOffsetsPerTrigger"] = args.max_offsets_per_trigger
+        transactional_id = args.transactional_id or f"both-{args.source}-{args.target}"
+        writing = {**kafka, "topic": args.target, "kafka.transactional.id": transactional_id}
         source_options(reading, streaming=True)
         sink_options(writing)
-        table = table_at(given.database, given.table)
+        table = table_at(args.database, args.table)
     except (ConfigurationError, OSError) as error:
         parser.error(str(error))
     table.create()
-    connection = connect(given.database)
-    connection.cursor().execute(f"CREATE TABLE IF NOT EXISTS {given.table} (record_key TEXT, record_value TEXT)")
+    connection = connect(args.database)
+    connection.cursor().execute(f"CREATE TABLE IF NOT EXISTS {args.table} (record_key TEXT, record_value TEXT)")
     connection.commit()
     connection.close()
-    copy(given, reading, TransactionalWriter(writing), table)
+    copy(args, reading, TransactionalWriter(writing), table)
 
 
-def copy(given: argparse.Namespace, reading: dict[str, str], writer: TransactionalWriter, table: SqlTable) -> None:
+def copy(args: argparse.Namespace, reading: dict[str, str], writer: TransactionalWriter, table: SqlTable) -> None:
     spark = SparkSession.builder.appName("topic-and-table").getOrCreate()
     stop_on_sigterm(spark)
 
@@ -110,14 +110,14 @@ def copy(given: argparse.Namespace, reading: dict[str, str], writer: Transaction
 
     records = spark.readStream.format("kafka-eos").options(**reading).load()
     stream = records.writeStream.queryName("topic-and-table").foreachBatch(both)
-    stream = stream.option("checkpointLocation", given.checkpoint)
+    stream = stream.option("checkpointLocation", args.checkpoint)
     try:
-        print_progress((stream.trigger(availableNow=True) if given.available_now else stream).start())
+        print_progress((stream.trigger(availableNow=True) if args.available_now else stream).start())
     except StreamingQueryException as error:
         if not must_not_restart(error):
             raise
         print(error, file=sys.stderr)
-        sys.exit(given.fenced_exit_code)
+        sys.exit(args.fenced_exit_code)
 
 
 if __name__ == "__main__":

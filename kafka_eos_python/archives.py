@@ -28,7 +28,7 @@ def without_archives(path: Sequence[str], installed: Sequence[str]) -> list[str]
         return list(path)
     rest = [entry for entry in once if not _ARCHIVES.fullmatch(Path(entry).name)]
     py4j = [] if _folder_with("py4j", [*rest, *installed]) else [entry for entry in once if "py4j" in Path(entry).name]
-    if (found := _folder_with("pyspark", [*rest, *installed])) and _is_same(zips[0], found):
+    if (folder := _folder_with("pyspark", [*rest, *installed])) and _is_same(zips[0], folder):
         return [*py4j, *rest]
     if (own := _folder_with("pyspark", [str(Path(zips[0]).parents[1])])) and _is_same(zips[0], own):
         return [own, *py4j, *rest]

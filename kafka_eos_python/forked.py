@@ -44,8 +44,8 @@ def connect(path: str) -> _socket.socket | None:
 
 def peer(connection: _socket.socket) -> int | None:
     """The user at the other end; None if it is not a process of this machine or container. Source: unix(7)."""
-    found = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
-    process, user = (int.from_bytes(found[at : at + 4], sys.byteorder) for at in (0, 4))
+    credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
+    process, user = (int.from_bytes(credentials[at : at + 4], sys.byteorder) for at in (0, 4))
     return user if process else None
 
 
@@ -53,10 +53,10 @@ def find(pid: int, generations: int) -> _socket.socket | None:
     """A connection to the server of the process `pid`, or of one of its nearest ancestors."""
     place = folder()
     for _ in range(generations if place else 0):
-        found = started(pid)
-        if found is None:
+        process = started(pid)
+        if process is None:
             return None
-        start, parent = found
+        start, parent = process
         path = f"{place}/{name_of(pid, start)}"
         if os.path.lexists(path) and (connection := connect(path)):
             return connection

@@ -22,7 +22,7 @@ class GiveWay(MetaPathFinder):
     """
 
     def __init__(self) -> None:
-        self._known = set(sys.path)
+        self._entries = set(sys.path)
 
     def find_spec(
         self,
@@ -35,8 +35,8 @@ class GiveWay(MetaPathFinder):
 
     def invalidate_caches(self) -> None:
         """Look at what is new in the path."""
-        new = [entry for entry in sys.path if entry not in self._known]
-        self._known.update(new)
+        new = [entry for entry in sys.path if entry not in self._entries]
+        self._entries.update(new)
         if new:
             for package in {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - _KEPT:
                 if PathFinder.find_spec(package, new):

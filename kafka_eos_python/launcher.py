@@ -79,10 +79,10 @@ def _begin_server(owner: int) -> None:
     from kafka_eos_python.place import folder, name_of, started
     from kafka_eos_python.request import for_a_server
 
-    place, found = folder(), started(owner)
-    if place is None or found is None:
+    place, process = folder(), started(owner)
+    if place is None or process is None:
         return
-    name = name_of(owner, found[0])
+    name = name_of(owner, process[0])
     if os.path.lexists(f"{place}/{name}"):
         return
     child = os.fork()

@@ -38,8 +38,8 @@ def folder() -> str | None:
         pass
     except OSError:
         return None
-    found = os.lstat(path)
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+    status = os.lstat(path)
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
     return path if private else None
 
 
@@ -53,6 +53,6 @@ def abandoned(names: list[str]) -> Iterator[str]:
     for name in names:
         pid, _, start = name.partition("-")
         if pid.isdigit() and start.isdigit():
-            found = started(int(pid))
-            if found is None or found[0] != int(start):
+            process = started(int(pid))
+            if process is None or process[0] != int(start):
                 yield name

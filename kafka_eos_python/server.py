@@ -115,8 +115,8 @@ class Server:
             if request is not None:
                 return self._fork(connection, request, descriptors)
         finally:
-            for each in descriptors:
-                os.close(each)
+            for descriptor in descriptors:
+                os.close(descriptor)
         connection.close()
         return None
 
@@ -135,8 +135,8 @@ class Server:
 
     def refuses(self, request: Request) -> bool:
         """Whether a process forked now could differ from what the request describes."""
-        asked, own = (each["environment"].get("PYTHONPATH", "") for each in (request, self.own))
-        return bool(differences(request, self.own)) or _path(asked) != own or _threads() != 1
+        requested, own = (process["environment"].get("PYTHONPATH", "") for process in (request, self.own))
+        return bool(differences(request, self.own)) or _path(requested) != own or _threads() != 1
 
     def _fork(self, connection: socket.socket, request: Request, descriptors: Sequence[int]) -> Request | None:
         server = os.getpid()
@@ -180,7 +180,7 @@ class Server:
 
     def _close(self) -> None:
         """Close what is the server's, in a forked process."""
-        for client in {id(each): each for each in self.clients.values()}.values():
+        for client in {id(client): client for client in self.clients.values()}.values():
             client.connection.close()
             os.close(client.pidfd)
         self.clients.clear()
@@ -192,11 +192,11 @@ def _take(connection: socket.socket, descriptors: list[int]) -> Request | None:
     """What a launcher asks for, and its descriptors 0 to 2."""
     size, received, _, _ = socket.recv_fds(connection, SIZE, 3)
     descriptors += received
-    left, parts = int.from_bytes(size, sys.byteorder), []
-    while left and (part := connection.recv(left)):
+    missing, parts = int.from_bytes(size, sys.byteorder), []
+    while missing and (part := connection.recv(missing)):
         parts.append(part)
-        left -= len(part)
-    if left or len(received) != 3:
+        missing -= len(part)
+    if missing or len(received) != 3:
         return None
     return cast("Request", marshal.loads(b"".join(parts)))  # noqa: S302 - of the same user, and the same Python
 
@@ -279,8 +279,8 @@ def _driver(path: Path) -> int:
     """A descriptor of the process that the socket is named after. Raises OSError if it has ended."""
     pid, _, start = path.name.partition("-")
     descriptor = os.pidfd_open(int(pid))
-    found = started(int(pid))
-    if found is None or found[0] != int(start):
+    process = started(int(pid))
+    if process is None or process[0] != int(start):
         raise ProcessLookupError(pid)
     return descriptor
 

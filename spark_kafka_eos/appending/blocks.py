@@ -38,7 +38,7 @@ from spark_kafka_eos.kafka.producing.partitioner import Partitioner, out_of_rang
 from spark_kafka_eos.kafka.wire.columns import from_numpy, lengths, to_numpy
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.headers import HEADERS, without_key
-from spark_kafka_eos.options.outputs import OutputTopic, shown
+from spark_kafka_eos.options.outputs import OutputTopic, outputs_to_text
 from spark_kafka_eos.options.reserved import reserved_topics
 
 # The types of the rows' columns; all but `key` and `value` are optional.
@@ -234,7 +234,7 @@ class BlockEncoder:
         output_topics, aside = self._settings.output_topics, self._settings.dead_letters
         if self._allowed and topic not in self._allowed:
             return Cause.TOPIC_NOT_ALLOWED, InvalidRow(
-                f"a row has topic {topic!r}, which is not in outputTopics ({shown(output_topics)})",
+                f"a row has topic {topic!r}, which is not in outputTopics ({outputs_to_text(output_topics)})",
                 action="Add the topic to outputTopics, or correct the row.",
             )
         if aside is not None and topic == aside.topic:
@@ -310,7 +310,7 @@ class BlockEncoder:
         for number in np.unique(numbers[refused]).tolist():
             error = InvalidRow(
                 f"a row goes to {TopicPartition(topic, number)}, a partition that is not in outputTopics "
-                f"({shown(self._settings.output_topics)})",
+                f"({outputs_to_text(self._settings.output_topics)})",
                 action="Add the partition to outputTopics, or correct the row.",
             )
             self._refuse(

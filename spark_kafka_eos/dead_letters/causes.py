@@ -64,13 +64,13 @@ def check_limit(dead: Mapping[str, int], records: int, limit: Limit | None) -> N
     bounds += [] if limit.share is None else [math.ceil(limit.share * records)]
     if (dead_letters := sum(dead.values())) > min(bounds):
         raise TooManyDeadLetters(
-            f"{dead_letters:,} of the batch's {records:,} records are dead letters ({shown(dead)}), more than "
+            f"{dead_letters:,} of the batch's {records:,} records are dead letters ({causes_to_text(dead)}), more than "
             f"maxDeadLetters={limit} allows",
             action="Fix the cause, or increase maxDeadLetters, and restart the query.",
         )
 
 
-def shown(counts: Mapping[str, int]) -> str:
+def causes_to_text(counts: Mapping[str, int]) -> str:
     """Counts by cause, in one line: `undecodable=3, not-framed=1`."""
     return ", ".join(f"{cause}={count}" for cause, count in counts.items())
 

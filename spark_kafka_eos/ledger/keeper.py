@@ -238,8 +238,8 @@ class LedgerKeeper:
             now = ask()  # without waiting: the pending offsets are our own
             if now != answer:
                 raise TransactionAborted(
-                    f"group {group!r} is at {_shown(now)}, not at {_shown(answer)} as its coordinator answered before "
-                    "the batch: that coordinator was outdated",
+                    f"group {group!r} is at {_offsets_to_text(now)}, not at {_offsets_to_text(answer)} as its "
+                    "coordinator answered before the batch: that coordinator was outdated",
                     action="The ledger is read again before the batch is retried.",
                 )
 
@@ -397,6 +397,6 @@ class LedgerKeeper:
                 group.commit_in_transaction(identity, existing, transaction_version=version)
 
 
-def _shown(offsets: object) -> str:
+def _offsets_to_text(offsets: object) -> str:
     assert isinstance(offsets, Mapping)
     return ", ".join(f"{tp}@{'none' if at is None else at.offset}" for tp, at in offsets.items()) or "nothing"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spark_kafka_eos.appending.report import CommitReport
-from spark_kafka_eos.dead_letters.causes import shown
+from spark_kafka_eos.dead_letters.causes import causes_to_text
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.options import SinkOptions
 
@@ -49,7 +49,7 @@ def log_dead_letters(topic: str, report: CommitReport) -> None:
             sum(report.dead_letters.values()),
             report.records,
             topic,
-            shown(report.dead_letters),
+            causes_to_text(report.dead_letters),
         )
 
 

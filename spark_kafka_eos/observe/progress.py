@@ -59,7 +59,7 @@ class QueryFigures:
                 "run_id": self.run_id,
                 "name": self.name,
                 "batch_id": self.batch_id,
-                "sources": [_shown(source) for source in self.sources],
+                "sources": [_source_fields(source) for source in self.sources],
             }
         )
 
@@ -123,7 +123,7 @@ def figures(
     )
 
 
-def _shown(source: SourceFigures) -> dict[str, object]:
+def _source_fields(source: SourceFigures) -> dict[str, object]:
     many = source.behind
     return {
         "topics": source.topics,

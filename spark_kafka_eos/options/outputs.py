@@ -41,6 +41,6 @@ def names(declared: Iterable[OutputTopic]) -> list[str]:
     return [output.topic for output in declared]
 
 
-def shown(declared: Iterable[OutputTopic]) -> str:
+def outputs_to_text(declared: Iterable[OutputTopic]) -> str:
     """For messages."""
     return ", ".join(map(str, declared))

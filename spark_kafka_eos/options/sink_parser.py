@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options.client import client_options, select
-from spark_kafka_eos.options.outputs import OutputTopic, names, shown
+from spark_kafka_eos.options.outputs import OutputTopic, names, outputs_to_text
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC, reserved_topics
 from spark_kafka_eos.options.sink import SinkOptions
 from spark_kafka_eos.options.table import SINK, parse_options, say_without_effect
@@ -61,7 +61,7 @@ def sink_options(
 def require_declared(topic: str | None, output_topics: Sequence[OutputTopic]) -> None:
     """Raise ConfigurationError for a topic that is not among the declared ones, if any are declared."""
     if topic and output_topics and topic not in names(output_topics):
-        raise ConfigurationError("topic", f"{topic} is not in outputTopics ({shown(output_topics)})")
+        raise ConfigurationError("topic", f"{topic} is not in outputTopics ({outputs_to_text(output_topics)})")
 
 
 def output_topics_of(options: SinkOptions, declaration: str | Iterable[str] | None) -> tuple[OutputTopic, ...]:
@@ -79,7 +79,8 @@ def output_topics_of(options: SinkOptions, declaration: str | Iterable[str] | No
     if others:
         raise ConfigurationError(
             "outputTopics",
-            f"a transaction declares {shown(others)}, but the writer only {shown(options.output_topics)}",
+            f"a transaction declares {outputs_to_text(others)}, but the writer only "
+            f"{outputs_to_text(options.output_topics)}",
             action="Add it to the writer's outputTopics, or correct the transaction's.",
         )
     _check_written("outputTopics", names(declared), options.ledger_topic)

@@ -20,12 +20,12 @@ def naming_the_table(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise TableFailed(
-            f"the table that takes part {what} ({shown(error)})",
+            f"the table that takes part {what} ({error_to_text(error)})",
             action="Fix the cause, which is the previous error, and start the query again.",
         ).replaced(committed="unknown") from error
 
 
-def shown(error: Exception) -> str:
+def error_to_text(error: Exception) -> str:
     """The error's class and message."""
     message = error.what if isinstance(error, KafkaEosError) else str(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -22,7 +22,7 @@ from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.failpoints import failpoint
-from spark_kafka_eos.participants.failure import shown
+from spark_kafka_eos.participants.failure import error_to_text
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
 
 CREATE = "CREATE TABLE IF NOT EXISTS kafka_eos (name VARCHAR(255) PRIMARY KEY, version BIGINT NOT NULL, token TEXT)"
@@ -110,7 +110,7 @@ class SqlTable:
                 problems.append("a cursor does not see what another cursor of the same connection has written")
             failed = _rolled_back(connection)
             if failed is not None:
-                problems.append(f"rollback() raised {shown(failed)}")
+                problems.append(f"rollback() raised {error_to_text(failed)}")
         if self._row(name) is not None:
             problems.insert(0, "what a cursor has written is still there after rollback()")
             with self._transaction() as cursor:
@@ -148,7 +148,8 @@ class SqlTable:
                 if failed is None or not isinstance(error, Exception):
                     raise
                 raise TableFailed(  # also instead of a Conflict, which says that nothing of the commit is there
-                    f"{shown(error)}, and rollback() raised {shown(failed)}, so it is unknown what of that is there",
+                    f"{error_to_text(error)}, and rollback() raised {error_to_text(failed)}, so it is unknown what of "
+                    "that is there",
                     action="Fix the first cause, and start the query again: it looks what the table has.",
                 ).replaced(committed="unknown") from error
 

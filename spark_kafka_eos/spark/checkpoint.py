@@ -68,12 +68,12 @@ def starts_where_the_query_began(read: ReadFile, batch: MicroBatch) -> bool:
     return len(batch.sources) == len(first) and all(map(_starts_alike, batch.sources, first))
 
 
-def _starts_alike(one: SourceRange | None, other: SourceRange | None) -> bool:
+def _starts_alike(source: SourceRange | None, first: SourceRange | None) -> bool:
     """Whether both start at the same offsets of the same topics, as far as their ids are known."""
-    if one is None or other is None or one.start is None or one.start != other.start:
+    if source is None or first is None or source.start is None or source.start != first.start:
         return False
-    ids, others = (each.start_origin.topic_ids if each.start_origin else {} for each in (one, other))
-    return all(ids[name] == others[name] for name in ids.keys() & others.keys())
+    ids, first_ids = (read.start_origin.topic_ids if read.start_origin else {} for read in (source, first))
+    return all(ids[name] == first_ids[name] for name in ids.keys() & first_ids.keys())
 
 
 def next_batch_at(location: str | None) -> tuple[MicroBatch | None, bool]:

@@ -74,7 +74,7 @@ class KafkaEosDataSource(DataSource):
         if overwrite:
             raise ConfigurationError("mode", "a topic cannot be overwritten", action="Write with mode('append').")
         random_id = f"kafka-eos-{uuid.uuid4()}"
-        options = sink_options(self._shown(), WriteKind.BATCH, default_transactional_id=random_id)
+        options = sink_options(self._checked_options(), WriteKind.BATCH, default_transactional_id=random_id)
         writer = KafkaEosBatchWriter(options, schema)
         writer.check()
         return writer
@@ -85,12 +85,12 @@ class KafkaEosDataSource(DataSource):
         from spark_kafka_eos.options import WriteKind, sink_options
         from spark_kafka_eos.spark.sink import KafkaEosStreamWriter
 
-        writer = KafkaEosStreamWriter(sink_options(self._shown(), WriteKind.STREAM), schema)
+        writer = KafkaEosStreamWriter(sink_options(self._checked_options(), WriteKind.STREAM), schema)
         if self._plans:
             writer.check()
         return writer
 
-    def _shown(self) -> Mapping[str, str]:
+    def _checked_options(self) -> Mapping[str, str]:
         """The options. Raises ConfigurationError for a secret that query plans would show."""
         from spark_kafka_eos.options import refuse_plain_keys
 
@@ -105,7 +105,7 @@ class KafkaEosDataSource(DataSource):
         from spark_kafka_eos.spark.schema import check_ranges_schema, selecting
 
         with errors_of_source():
-            options = source_options(self._shown(), streaming=streaming)
+            options = source_options(self._checked_options(), streaming=streaming)
             if schema is None:
                 return options
             if options.rows != "records":

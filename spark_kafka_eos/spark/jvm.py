@@ -112,7 +112,7 @@ class RunningQuery:
         # function: there all writers are of that run, whatever they call its checkpoint.
         self.key, self.run_id = ((self._location or "") if classic else _PROCESS), (None if classic else _PROCESS)
         if self._execution is not None:
-            self.key, self.run_id = (str(each.toString()) for each in (self._execution.id(), self._execution.runId()))
+            self.key, self.run_id = (str(id_.toString()) for id_ in (self._execution.id(), self._execution.runId()))
 
     @property
     def checkpoint_location(self) -> str:

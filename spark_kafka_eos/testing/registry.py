@@ -114,14 +114,14 @@ class RegistryServer(RegistryHttp):
         schema = _stored(body)
         for version in self._of(subject):
             if self._schemas[version.schema_id - 1] == schema:
-                return self._shown(version)
+                return self._version_fields(version)
         raise ErrorAnswer(404, _UNKNOWN_SCHEMA, "Schema not found")
 
     def _version(self, subject: str, version: str) -> dict[str, Any]:
         versions = self._of(subject)
         for registered in versions[-1:] if version == "latest" else versions:
             if version in {"latest", str(registered.version)}:
-                return self._shown(registered)
+                return self._version_fields(registered)
         raise ErrorAnswer(404, _UNKNOWN_VERSION, f"Version {version} not found.")
 
     def _all_versions(self, subject: str) -> list[int]:
@@ -150,7 +150,7 @@ class RegistryServer(RegistryHttp):
             raise ErrorAnswer(404, _UNKNOWN_SUBJECT, f"Subject '{subject}' not found.")
         return versions
 
-    def _shown(self, version: _Version) -> dict[str, Any]:
+    def _version_fields(self, version: _Version) -> dict[str, Any]:
         return self._schemas[version.schema_id - 1] | {
             "subject": version.subject, "version": version.version, "id": version.schema_id,
         }  # fmt: skip

@@ -49,7 +49,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
 from spark_kafka_eos.participants.decide import Again, Finish, Prepared, prepared
-from spark_kafka_eos.participants.failure import shown
+from spark_kafka_eos.participants.failure import error_to_text
 from spark_kafka_eos.participants.participant import Conflict, Participant
 from spark_kafka_eos.participants.token import Token, token_of
 from spark_kafka_eos.transaction.attempt import Event
@@ -179,13 +179,13 @@ class ParticipantSteps:
         """Return if the table has `token`, although its commit failed with `error`. Raises TransactionAborted if it
         never will, ProducerFenced if that is because of another driver.
         """
-        why = f"the table's commit of batch {batch.batch_id} failed ({shown(error)})"
+        why = f"the table's commit of batch {batch.batch_id} failed ({error_to_text(error)})"
         version = self._table.last.version
         try:
             outcome = self._table.outcome(token)
         except Exception as second:
             raise CommitOutcomeUnknown(
-                f"{why}, and its outcome could not be determined ({shown(second)})", action=_SETTLES
+                f"{why}, and its outcome could not be determined ({error_to_text(second)})", action=_SETTLES
             ) from second
         if outcome == "committed":
             return

@@ -106,7 +106,7 @@ def request_token(security: Security, timeout: float) -> tuple[str, float]:
     if isinstance(endpoint, TokenProvider):
         text, expiry = provide(endpoint)
         return text, expiry - time.time()
-    where = f"the token endpoint {_shown(endpoint.url)}"
+    where = f"the token endpoint {_without_query(endpoint.url)}"
     try:
         with _opener(endpoint, time.monotonic() + timeout).open(
             _request(security, endpoint), timeout=timeout
@@ -220,7 +220,7 @@ class _Timed(io.RawIOBase):
         super().close()
 
 
-def _shown(url: str) -> str:
+def _without_query(url: str) -> str:
     """The URL without its query, which may contain keys."""
     return urlsplit(url)._replace(query="", fragment="").geturl()
 

@@ -64,7 +64,7 @@ def svg(report: CommitReport, spark: Sequence[Phase] = ()) -> str:
 
     Of more than 80 RPCs, those that were retried or failed are shown, and the longest.
     """
-    rpcs, left_out = _shown(report.trace.rpcs())
+    rpcs, left_out = _rpcs_to_draw(report.trace.rpcs())
     phases = [*spark, *report.trace.phases]
     scale = _Scale([*phases, *report.trace.requests])
     rows = [*(_phase_row(phase, "spark", "Spark: ", scale) for phase in spark)]
@@ -121,7 +121,7 @@ class _Scale:
         return drawn
 
 
-def _shown(rpcs: Sequence[Rpc]) -> tuple[list[Rpc], int]:
+def _rpcs_to_draw(rpcs: Sequence[Rpc]) -> tuple[list[Rpc], int]:
     """The RPCs to draw, by start, and how many others there are."""
     kept = sorted(rpcs, key=lambda rpc: (not (rpc.retries or rpc.last.error), -rpc.milliseconds))[:_ROWS]
     return sorted(kept, key=lambda rpc: rpc.first.start), len(rpcs) - len(kept)

@@ -157,7 +157,7 @@ def compare_table(
         return [where(int(number)) for number in numbers[:_EXAMPLES]]
 
     def at_rows(numbers: Int64s) -> list[str]:
-        return _shown(rows_again, columns, rows.identities[numbers[:_EXAMPLES]]) if len(numbers) else []
+        return _rows_to_text(rows_again, columns, rows.identities[numbers[:_EXAMPLES]]) if len(numbers) else []
 
     missing = np.flatnonzero(in_topic[of_row] == 0)
     unknown = np.flatnonzero(in_table[of_record] == 0)
@@ -204,7 +204,7 @@ def _last_of(numbers: Int64s, selected: Int64s) -> Int64s:
     return np.array(sorted({int(numbers[place]): int(place) for place in places}.values()), np.int64)
 
 
-def _shown(rows: ReturnsRows, columns: ComparedColumns, identities: Contents) -> list[str]:
+def _rows_to_text(rows: ReturnsRows, columns: ComparedColumns, identities: Contents) -> list[str]:
     """The rows with these identities, by what identifies them."""
     due = {content.tobytes() for content in identities}
     texts = []

@@ -3,7 +3,7 @@
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.options.outputs import OutputTopic, shown
+from spark_kafka_eos.options.outputs import OutputTopic, outputs_to_text
 from spark_kafka_eos.options.parsers import output_topics
 
 
@@ -26,7 +26,7 @@ def test_a_topic_is_declared_whole_or_with_some_partitions(value, declared):
 @pytest.mark.parametrize("value", ["alerts", "orders:3", "orders:0-15,alerts", "a:0-1,a:5,a:7-9,b"])
 def test_it_is_shown_as_it_is_written(value):
     assert ",".join(map(str, output_topics(value))) == value
-    assert output_topics(shown(output_topics(value))) == output_topics(value)
+    assert output_topics(outputs_to_text(output_topics(value))) == output_topics(value)
 
 
 @pytest.mark.parametrize(

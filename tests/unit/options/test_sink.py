@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.options.outputs import OutputTopic, shown
+from spark_kafka_eos.options.outputs import OutputTopic, outputs_to_text
 from spark_kafka_eos.options.sink_parser import output_topics_of
 
 BROKER = {"kafka.bootstrap.servers": "a:1"}
@@ -75,7 +75,7 @@ def test_the_ledger_has_its_own_topic_whatever_is_written_and_in_whatever_order(
 )
 def test_a_transaction_may_declare_its_own_topics_among_the_writers(writers, given, declared):
     options = sink_options(BROKER | ID | {"outputTopics": writers or None})
-    assert shown(output_topics_of(options, given)) == declared
+    assert outputs_to_text(output_topics_of(options, given)) == declared
 
 
 @pytest.mark.parametrize(
