@@ -8,8 +8,8 @@ from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.errors import KafkaEosError, ProducerFenced
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.ledger.entry import source_mark
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import WriteKind, sink_options, source_options
 from spark_kafka_eos.real_time.driver import RealTimeDriver
