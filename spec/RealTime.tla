@@ -15,6 +15,7 @@
 (*   4. It commits the number of its buckets and these offsets in one      *)
 (*      transaction of X.                                                  *)
 (*   5. It starts the tasks with the epochs of 2 and the offsets of 3.     *)
+(* It starts some of its buckets again the same way, if it still holds X.  *)
 (* A task never sends InitProducerId, and ends when a request fails.  A    *)
 (* driver of micro-batches does 1 to 3, and then writes under X.           *)
 (*                                                                         *)
@@ -214,11 +215,17 @@ Fences(d, i) ==
            ELSE To(d, IF m.todo = {} THEN [m EXCEPT !.at = AfterFence(m), !.fenced = TRUE] ELSE m)
         /\ UNCHANGED <<length, forgotten, behind, tasks, late, budget>>
 
+(* Whose offsets `m` reads: those of the buckets that it starts. *)
+Reads(m) ==
+    IF Micro(m) THEN Sources
+    ELSE {p \in Sources : LET i == BucketOf(p, m.n) IN i \in m.todo \/ m.identity[i] # None}
+
 ReadsOffsets(d) ==
     /\ At(d, "read offsets") /\ (Has("Stable") => Stable)
-    /\ IF Has("KnownBegin") /\ Of(d).known /\ \E p \in Sources : GroupHas(p) = None THEN Ends(d)
+    /\ IF Has("KnownBegin") /\ Of(d).known /\ \E p \in Reads(Of(d)) : GroupHas(p) = None THEN Ends(d)
        ELSE \E begin \in [Sources -> Begins] :
-              LET offsets == [p \in Sources |-> IF GroupHas(p) = None THEN begin[p] ELSE GroupHas(p)]
+              LET offsets == [p \in Sources |-> IF p \notin Reads(Of(d)) THEN None
+                                                ELSE IF GroupHas(p) = None THEN begin[p] ELSE GroupHas(p)]
                   m == [Of(d) EXCEPT !.offsets = offsets]
               IN  To(d, IF ~Has("FenceFirst") /\ m.todo = {} THEN [m EXCEPT !.at = AfterBoth(m), !.fenced = TRUE]
                         ELSE [m EXCEPT !.at = AfterOffsets(m)])
@@ -277,15 +284,16 @@ Task(d, m, i) ==
 Starts(d) ==
     LET m == Of(d)
     IN  /\ At(d, "start")
-        /\ tasks' = tasks \cup {Task(d, m, i) : i \in 1..m.n}
+        /\ tasks' = tasks \cup {Task(d, m, i) : i \in {i \in 1..m.n : m.identity[i] # None}}
         /\ To(d, IF Has("Commit") /\ ~Has("CommitFirst") THEN [m EXCEPT !.at = Describes(m)] ELSE Idle(m, "running"))
         /\ UNCHANGED <<kafka, length, forgotten, behind, late, budget, harmed>>
 
-(* At any time: because a task ended, or nothing was heard of it. *)
+(* Some of the buckets, at any time: because a task ended, or nothing was heard of it. *)
 StartsAgain(d) ==
     LET m == [Of(d) EXCEPT !.asked = Taken]
     IN  /\ At(d, "running") /\ budget.restarts > 0
-        /\ IF Has("HeldIsAsked") /\ kafka[X].epoch # m.epoch THEN Ends(d) ELSE To(d, Fencing(m, m.n))
+        /\ IF Has("HeldIsAsked") /\ kafka[X].epoch # m.epoch THEN Ends(d)
+           ELSE \E some \in SUBSET (1..m.n) \ {{}} : To(d, [Fencing(m, m.n) EXCEPT !.todo = some])
         /\ budget' = [budget EXCEPT !.restarts = @ - 1]
         /\ UNCHANGED <<kafka, length, forgotten, behind, tasks, late, harmed>>
 

@@ -123,7 +123,8 @@ REAL_TIME_LARGER = (
     _MORE,
     replace(_FEWER, protocol=1),
     replace(_MORE, protocol=1),
-    replace(_FEWER, restarts=1),
+    replace(_FEWER, drivers=1, restarts=1),
+    replace(_FEWER, timeouts=1),
 )
 
 # What TLC must find without a guard: the model, and the invariant that it violates.
