@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.kafka.partitions import Offsets
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.source_offset import Origin
 
 MOST_EARLIER_RUNS = 8  # that an entry names: as many takeovers may happen while a driver is paused
@@ -87,6 +87,11 @@ class LedgerEntry:
     def ends(self) -> tuple[SourceProgress | None, ...] | None:
         """Where each source was read to, None if the entry does not say it."""
         return self.sources if self.buckets is None else None
+
+    def begun_by(self, query_id: str) -> dict[TopicPartition, int]:
+        """The partitions that this query has begun to read in real time, and where their buckets began last."""
+        sources = self.sources if self.buckets is not None and self.query_id == query_id else None
+        return {tp: at for source in sources or () if source is not None for tp, at in source.offsets.items()}
 
 
 def runs_before(entry: LedgerEntry | None, run_id: str | None) -> tuple[str, ...]:

@@ -349,6 +349,7 @@ class LedgerKeeper:
     ) -> LedgerEntry:
         outputs = {} if written is None else written.topic_ids
         last = self._entry if isinstance(self._entry, LedgerEntry) else None
+        begun = {} if last is None else last.begun_by(batch.query_id)  # also by buckets that run on
         return LedgerEntry(
             query_id=batch.query_id,
             batch_id=batch.batch_id,
@@ -360,7 +361,12 @@ class LedgerKeeper:
             sources=tuple(
                 None
                 if source is None
-                else SourceProgress(cluster=cluster, offsets=source.end, origin=source.origin, start=source.start)
+                else SourceProgress(
+                    cluster=cluster,
+                    offsets=source.end if batch.buckets is None else {**begun, **source.end},
+                    origin=source.origin,
+                    start=source.start,
+                )
                 for cluster, source in zip(clusters, batch.sources, strict=True)
             ),
             writes=verdicts.written(last, batch) if batch.destination else None,

@@ -4,27 +4,33 @@ Not obvious:
 - The epoch comes from the driver (`real_time.driver`). Here nothing sends InitProducerId: a task that comes back late
   must not take the bucket from the one that runs. If anything fails, the bucket's driver gives it a new epoch.
 - In TV2, each EndTxn returns the next epoch, with sequences from 0. In TV1, the epoch goes on, and so do its sequences.
+  So in TV1 a request that was not answered is not sent again: a late copy could arrive in the next transaction.
 - The group of the offsets has no members (KIP-447), so only the transactional id's epoch keeps others out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from spark_kafka_eos.appending.blocks import Block, BlockEncoder
+from spark_kafka_eos.errors import BrokerError, TransactionAborted
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.producing.sequences import next_sequence
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction
 from spark_kafka_eos.kafka.wire.record_batch import stamp
 from spark_kafka_eos.options.reserved import reserved_topics
+from spark_kafka_eos.transaction.hanging import HangingTransactions
+
+_MARKERS_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,9 @@ class BucketTransactions:
         self._group = GroupCoordinator(cluster, group_id)
         self._identity = identity
         self._sequences: dict[TopicPartition, int] = {}
+        self._hanging = HangingTransactions(cluster)
+        # Where the last transaction has records, and whose offsets it has.
+        self._written: tuple[Collection[TopicPartition], Collection[TopicPartition]] = (), ()
 
     @property
     def dead_letters(self) -> Mapping[str, int]:
@@ -70,18 +79,42 @@ class BucketTransactions:
         """Commit these rows, with columns of the sink, and where their partitions are read on."""
         blocks = [block for part in rows for block in self._encoder.add(part)]
         blocks += self._encoder.finish()
+        self._require_ended()
         identity = self._identity
         acks = self._append(identity, blocks)
+        self._written = {block.partition for block in blocks}, sorted(positions)
         failpoint("bucket appended")
         offsets = {tp: OffsetAndMetadata(offset=at, metadata=self._mark) for tp, at in positions.items()}
         add_offsets(self._cluster, identity, self._group.group_id)
-        self._group.commit_in_transaction(identity, offsets, transaction_version=identity.transaction_version)
+        version = identity.transaction_version
+        again = _sent_once if version < 2 else _sent_again
+        self._group.commit_in_transaction(identity, offsets, transaction_version=version, again=again)
         failpoint("bucket offsets sent")
-        self._identity = end_transaction(self._cluster, identity, commit=True)
+        self._identity = end_transaction(self._cluster, identity, commit=True, again=again)
         if self._identity.producer != identity.producer:
             self._sequences.clear()
         failpoint("bucket committed")
         return Written(records=sum(ack.records for ack in acks), bytes=sum(ack.bytes for ack in acks))
+
+    def _require_ended(self) -> None:
+        """Wait until the transaction before has ended in all its partitions. Raises TransactionAborted if it has not:
+        where Kafka left out its marker, that of the next one would end it, with that one's outcome (KAFKA-20734).
+        """
+        outputs, sources = self._written
+        budget = self._cluster.budget(_MARKERS_MS)
+        while hanging := self._hanging.find({self._identity.producer_id}, outputs) if outputs else []:
+            delay = budget.delay(soon=True)
+            if delay is None:
+                raise _not_ended(str(hanging[0].partition))
+            self._cluster.sleep(delay)
+        try:
+            if sources:
+                self._group.fetch_offsets(sources, patience_ms=_MARKERS_MS)
+        except BrokerError as error:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            raise _not_ended(f"group {self._group.group_id!r}") from error
+        self._written = set(), []
 
     def _append(self, identity: ProducerIdentity, blocks: Sequence[Block]) -> Sequence[Ack]:
         partitions = {block.partition for block in blocks}
@@ -99,3 +132,21 @@ class BucketTransactions:
             self._appender.append(block.partition, block.data, records=block.records, base_sequence=sequence)
             self._sequences[block.partition] = next_sequence(sequence, block.records)
         return self._appender.flush()
+
+
+def _sent_again() -> None:
+    """In TV2: a late copy has the epoch of a transaction that is over."""
+
+
+def _sent_once() -> None:
+    raise TransactionAborted(
+        "a request of a transaction was not answered, and in this protocol a late copy of it could change the next one",
+        action="The driver starts the bucket again, in another epoch.",
+    )
+
+
+def _not_ended(where: str) -> TransactionAborted:
+    return TransactionAborted(
+        f"{where} has not got the marker of the last transaction within {_MARKERS_MS} ms",
+        action="The driver ends that transaction, and starts the bucket again.",
+    )

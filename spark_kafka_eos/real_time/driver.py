@@ -21,24 +21,35 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import AttemptsExhausted, ConfigurationError, DataLoss, LedgerRefused, TransactionAborted
+from spark_kafka_eos.errors import (
+    AttemptsExhausted,
+    BrokerError,
+    ConfigurationError,
+    DataLoss,
+    LedgerRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.kafka.fetching.fetch import NO_END
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.real_time.buckets import Bucket, by_bucket
-from spark_kafka_eos.transaction.bucket_ids import take_buckets
+from spark_kafka_eos.transaction.buckets import Buckets
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
 _log = logger(__name__)
 
+# For offsets that are pending after InitProducerId, which waits for all markers but those that were left out.
+_PENDING_MS = 5_000
 _NOTHING = BatchCounts(records=0, bytes=0, milliseconds=0)
 
 
@@ -51,6 +62,7 @@ class RealTimeDriver:
         self._options, self._cluster, self._transaction = options, cluster, transaction
         self._fail_on_data_loss = fail_on_data_loss
         self._group = GroupCoordinator(cluster, options.group_id)
+        self._buckets = Buckets(cluster, options)
         self._count = 0  # of buckets that were taken
 
     def check(self, batch: MicroBatch) -> None:
@@ -84,6 +96,11 @@ class RealTimeDriver:
 
         Raises LedgerRefused, ProducerFenced, DataLoss, AttemptsExhausted, and what the requests raise.
         """
+        if numbers is not None and not self._transaction.steps.holds:
+            # Taken anew, the query's id proves nothing of the buckets that run on.
+            raise ProducerFenced(
+                "this driver no longer knows whether the query is its own, so it starts no bucket again"
+            )
         for _ in range(self._options.max_attempts):
             try:
                 return self._start(batch, count, numbers, first, to_end=to_end)
@@ -109,10 +126,10 @@ class RealTimeDriver:
         parts = by_bucket(batch.end, chosen)
         taken = range(max(chosen, last or 0)) if numbers is None else numbers
         self._count = max(chosen, last or 0)
-        identities = take_buckets(self._cluster, self._options, taken)
+        self._buckets.take(taken)
         failpoint("buckets taken")
-        partitions = [tp for number in identities for tp in parts.get(number, ())]
-        positions = self._positions(batch, partitions, entry)
+        partitions = [tp for number in taken for tp in parts.get(number, ())]
+        positions = self._positions(batch, partitions, entry, taken)
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
         source = SourceRange(start=None, end=positions, origin=origin)
@@ -123,10 +140,10 @@ class RealTimeDriver:
         return [
             Bucket(
                 number=number,
-                identity=identity,
+                identity=self._buckets.identities[number],
                 ranges=tuple(self._range(tp, positions[tp], ends[tp]) for tp in parts[number]),
             )
-            for number, identity in identities.items()
+            for number in taken
             if number in parts
         ]
 
@@ -140,19 +157,24 @@ class RealTimeDriver:
         )
 
     def _positions(
-        self, batch: MicroBatch, partitions: Collection[TopicPartition], entry: LedgerEntry | UnreadableEntry | None
+        self,
+        batch: MicroBatch,
+        partitions: Collection[TopicPartition],
+        entry: LedgerEntry | UnreadableEntry | None,
+        taken: Collection[int],
     ) -> dict[TopicPartition, int]:
         """Where these partitions are read on: at the group's offsets; of the first run, and of new partitions, where
         the batch starts.
         """
-        committed = self._group.fetch_offsets(partitions)
+        committed = self._committed(partitions, taken)
         positions = {tp: at.offset for tp, at in committed.items() if at is not None}
         earliest = offsets.earliest(self._cluster, partitions)
-        known, is_first = batch.start or {}, _is_first(entry, batch, self._options.take_over_query)
+        known, is_first = dict(batch.start or {}), _is_first(entry, batch, self._options.take_over_query)
+        begun = entry.begun_by(batch.query_id).keys() if isinstance(entry, LedgerEntry) else set()
         for tp in partitions:
             if tp in positions:
                 continue
-            if tp in known and not is_first:
+            if tp in begun or (tp in known and not is_first):
                 raise LedgerRefused(
                     f"group {self._options.group_id!r} has no offset of {tp}, which this query has read before: it was "
                     "deleted, or has expired (offsets.retention.minutes). Nothing was written",
@@ -161,6 +183,17 @@ class RealTimeDriver:
                 )
             positions[tp] = known[tp] if tp in known else earliest[tp]
         return self._without_lost(positions, earliest)
+
+    def _committed(
+        self, partitions: Collection[TopicPartition], taken: Collection[int]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        try:
+            return self._group.fetch_offsets(partitions, patience_ms=_PENDING_MS)
+        except BrokerError as error:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            self._buckets.abort_pending_offsets(taken)
+            return self._group.fetch_offsets(partitions, patience_ms=_PENDING_MS)
 
     def _without_lost(self, positions: Offsets, earliest: Offsets) -> dict[TopicPartition, int]:
         lost = sorted(tp for tp, at in positions.items() if at < earliest[tp])
@@ -179,7 +212,7 @@ class RealTimeDriver:
         this driver's. Raises what InitProducerId raises, ProducerFenced.
         """
         self._transaction.owner.ask_if_held()
-        take_buckets(self._cluster, self._options, range(self._count))
+        self._buckets.take(range(self._count))
 
 
 def _is_first(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, take_over: str | None) -> bool:

@@ -25,7 +25,7 @@ from spark_kafka_eos.ledger.keeper import CommittedEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.transaction.bucket_ids import take_buckets
+from spark_kafka_eos.transaction.buckets import Buckets
 from spark_kafka_eos.transaction.hold import is_left_by_run, taken_since
 from spark_kafka_eos.transaction.owner import Owner
 from spark_kafka_eos.transaction.steps import OwnerFacts, TransactionSteps, is_same
@@ -85,7 +85,7 @@ class OwnerTakeover:
         else:
             self._owner.initialise()
         if (buckets := self._buckets_to_end(batch)) is not None:
-            take_buckets(self._cluster, self._options, range(buckets))
+            Buckets(self._cluster, self._options).take(range(buckets))
             self._steps.ledger.read()  # only now the group's offsets, which say where that run ended, stay as they are
         verdict = self.verdict(batch)
         if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor

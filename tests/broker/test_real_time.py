@@ -12,7 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_kafka_eos.appending.encode_settings import encode_settings
-from spark_kafka_eos.errors import ConfigurationError, LedgerRefused, ProducerFenced, TransactionAborted
+from spark_kafka_eos.errors import (
+    CommitOutcomeUnknown,
+    ConfigurationError,
+    LedgerRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
@@ -26,6 +32,7 @@ from spark_kafka_eos.options import WriteKind, sink_options, source_options
 from spark_kafka_eos.real_time.driver import RealTimeDriver
 from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.source_offset import Origin
+from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.conftest import expire
 
@@ -224,6 +231,16 @@ def test_a_bucket_is_started_again_while_the_others_run_on(query, produce, outpu
     assert output() == list(range(60))
 
 
+def test_no_bucket_is_started_again_alone_once_the_query_may_be_anothers(query):
+    copying = query()
+    first, _ = copying.start()
+    copying.transaction.start_over()
+    copying.transaction = SharedTransaction(copying.options, copying.cluster, decide_in_real_time(copying.options))
+    copying.driver._transaction = copying.transaction
+    with pytest.raises(ProducerFenced, match="no longer knows"):
+        copying.start(numbers=[first.number])
+
+
 def test_buckets_of_another_number_leave_none_of_the_old_ones_alive(query, produce, output):
     copying = query()
     old = copying.start(count=3)
@@ -293,6 +310,25 @@ def test_a_partition_that_is_new_in_a_batch_is_read_from_its_beginning(query, pr
     assert len(output()) == 20
     added = replace(copying.batch(1), sources=(SourceRange(start=without, end=whole.end),))
     copying.copy(copying.start(added, count=None))
+    assert output() == list(range(30))
+
+
+@pytest.mark.parametrize("request_name", ["EndTxn", "TxnOffsetCommit"])
+def test_an_answer_that_is_lost_loses_and_repeats_nothing(either_kafka, topics, produce, output, request_name):
+    """With the older protocol, where an epoch has many transactions, the request is not even sent again."""
+    with Proxy(either_kafka.bootstrap) as proxy:
+        copying = Query(proxy, *topics, run_id="run 1")
+        with copying.cluster:
+            buckets = copying.start()
+            produce(0, 30)
+            lost = proxy.add(f"{request_name}:1:cut-response")
+            report = copying.copy(buckets)
+            lost.wait()
+            if copying.cluster.transaction_version() < 2:
+                assert isinstance(report.error, TransactionAborted | CommitOutcomeUnknown)
+                assert lost.seen == 1
+                report = copying.copy(copying.start())
+            assert report.error is None
     assert output() == list(range(30))
 
 

@@ -64,7 +64,7 @@ class Scene:
         return self.processes.spawn(command, log=self.folder / "processes.log"), folder / "reached"
 
     def committed(self):
-        return Counter(int(m.value()) for m in read_topic(self.kafka.bootstrap, self.target, "read_committed"))
+        return Counter(int(m.value() or b"") for m in read_topic(self.kafka.bootstrap, self.target, "read_committed"))
 
     def await_progress(self, process):
         """Until the process has committed something."""

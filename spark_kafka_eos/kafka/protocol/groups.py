@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
@@ -95,8 +95,10 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
         transaction_version: int,
+        again: Callable[[], None] = lambda: None,
     ) -> None:
-        """TxnOffsetCommit: the offsets take effect when the transaction commits.
+        """TxnOffsetCommit: the offsets take effect when the transaction commits. `again` is called before a request is
+        sent once more although it may have been applied.
 
         In TV1, the group must be added to the transaction first (`TransactionCoordinator.add_offsets`).
         """
@@ -115,7 +117,7 @@ class GroupCoordinator:
             errors = functools.partial(
                 self._errors, api="TxnOffsetCommit", asked=part, transactional_id=identity.transactional_id
             )
-            self._cluster.call_coordinator("group", self.group_id, request, errors, newest=newest)
+            self._cluster.call_coordinator("group", self.group_id, request, errors, newest=newest, again=again)
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """OffsetCommit: the offsets take effect immediately."""

@@ -131,12 +131,14 @@ def was_opened(cluster: Cluster, identity: ProducerIdentity) -> bool:
     return cluster.open_transactions.get(identity.transactional_id) == identity
 
 
-def end_transaction(cluster: Cluster, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
+def end_transaction(
+    cluster: Cluster, identity: ProducerIdentity, *, commit: bool, again: Callable[[], None] = lambda: None
+) -> ProducerIdentity:
     """Commit or abort; return the identity to continue with: the next epoch in TV2, the same one in TV1.
 
-    An unanswered request is sent again unchanged, within the budget. If the outcome of a commit is still unknown,
-    raises CommitOutcomeUnknown: only the ledger knows it. Never abort that epoch then, because a late abort can end a
-    later transaction (KAFKA-17754).
+    An unanswered request is sent again unchanged, within the budget, after a call of `again`. If the outcome of a
+    commit is still unknown, raises CommitOutcomeUnknown: only the ledger knows it. Never abort that epoch then, because
+    a late abort can end a later transaction (KAFKA-17754).
     """
     name = identity.transactional_id
     request = EndTxnRequest(
@@ -160,7 +162,7 @@ def end_transaction(cluster: Cluster, identity: ProducerIdentity, *, commit: boo
 
     newest = transactional("EndTxn", identity.transaction_version)
     try:
-        response = _call(cluster, name, request, errors, newest=newest, unanswered=unanswered)
+        response = _call(cluster, name, request, errors, newest=newest, unanswered=unanswered, again=again)
     except KafkaEosError as error:
         if commit and lost:
             # Whatever the response to a later attempt, the first one may have been applied.

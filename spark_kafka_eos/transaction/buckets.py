@@ -1,0 +1,126 @@
+"""The transactional ids of the buckets of a run in real time (`real_time`), and how a driver takes them.
+
+A bucket's transactions have no entry in the ledger. So if a marker was left out (transaction.hanging), how the
+transaction ended is known only from the coordinator, before the bucket is taken: that is asked first. It can only be
+the last one, because a task appends nothing before the transaction before has ended in all its partitions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Literal
+
+from spark_kafka_eos.errors import LedgerRefused, UnknownTopic
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
+from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
+from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import written_topics
+from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
+from spark_kafka_eos.transaction.steps import OwnerFacts, described
+
+_TIMEOUT_MS = 10_000  # a transaction lasts milliseconds; one that a killed worker leaves open holds readers back
+
+
+def bucket_id(transactional_id: str, number: int) -> str:
+    """The transactional id of a bucket: that of the query, and the bucket's number."""
+    return f"{transactional_id}.bucket-{number}"
+
+
+def last_outcome(facts: OwnerFacts) -> Literal["committed", "aborted", "unknown"]:
+    """How the last transaction of an id ended or, if it is open, will end by InitProducerId; by what its coordinator
+    said before that.
+    """
+    match facts:
+        case None:
+            return "aborted"  # the id is new, or nothing was written under it for a week
+        case TransactionFacts(state="CompleteCommit"):
+            return "committed"
+        case TransactionFacts(state="Ongoing" | "CompleteAbort"):
+            return "aborted"
+    return "unknown"
+
+
+class Buckets:
+    """The buckets of one query, for who has taken the query's own transactional id. Not thread-safe.
+
+    Every method may raise LedgerRefused if it is not known how a transaction ended that lacks a marker, and what the
+    requests raise.
+    """
+
+    def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
+        self._cluster, self._options = cluster, options
+        self._hanging = HangingTransactions(cluster)
+        self.identities: dict[int, ProducerIdentity] = {}  # of those that were taken
+        self._facts: dict[int, OwnerFacts] = {}  # of their last transactions, before that
+
+    def take(self, numbers: Iterable[int]) -> None:
+        """A new epoch for each of these: what is open is aborted, what is being committed is waited for, and whoever
+        had it can commit nothing more. What hangs is ended.
+        """
+        taken = sorted(numbers)
+        for number in taken:
+            ask = functools.partial(described, self._cluster, self._id(number))
+            self._facts[number] = facts = describe.settled(self._cluster, ask)
+            if isinstance(facts, TransactionFacts):
+                self._hanging.note(facts)
+            self._initialise(number)
+        self._end_hanging(taken)
+
+    def abort_pending_offsets(self, numbers: Iterable[int]) -> None:
+        """Abort the offsets that stay pending in the group, of the last transactions of these buckets."""
+        for number in numbers:
+            if last_outcome(self._facts[number]) != "aborted":
+                raise LedgerRefused(
+                    f"the offsets of group {self._options.group_id!r} that bucket {number} has committed last are "
+                    f"still pending, without their marker: {CAUSE}",
+                    action="`kafka-eos transactions hanging` shows where markers are missing, and writes them. Then "
+                    "start the query again.",
+                )
+            self._hanging.abort(self.identities[number], groups=[self._options.group_id])
+            self._initialise(number)
+
+    def _id(self, number: int) -> str:
+        return bucket_id(self._options.transactional_id, number)
+
+    def _initialise(self, number: int) -> None:
+        timeout_ms = min(self._options.transaction_timeout_ms, _TIMEOUT_MS)
+        self.identities[number] = init_producer_id(self._cluster, self._id(number), timeout_ms)
+
+    def _end_hanging(self, numbers: Iterable[int]) -> None:
+        of_bucket = {
+            producer_id: number
+            for number in numbers
+            for facts in [self._facts[number]]
+            if isinstance(facts, TransactionFacts)
+            for producer_id in (facts.producer_id, self.identities[number].producer_id)
+        }
+        aborted: dict[int, list[ProducerState]] = {}
+        for producer in self._hanging.find(of_bucket.keys(), self._written()) if of_bucket else ():
+            number = of_bucket[producer.producer_id]
+            match last_outcome(self._facts[number]):
+                case "committed":
+                    self._hanging.commit(producer)
+                case "aborted" if producer.producer_id == self.identities[number].producer_id:
+                    aborted.setdefault(number, []).append(producer)
+                case "aborted":
+                    self._hanging.abort_former(producer)
+                case _:
+                    raise undecided(producer, "Its bucket was taken since")
+        for number, producers in aborted.items():
+            self._hanging.abort(self.identities[number], producers)
+            self._initialise(number)
+
+    def _written(self) -> list[TopicPartition]:
+        """Every partition that the buckets may have written, as far as that is known."""
+        topics = {*written_topics(self._options), *self._hanging.topics} - {OFFSETS_TOPIC}
+        try:
+            self._cluster.look_up(topics)
+        except UnknownTopic:
+            topics = set(self._cluster.existing(topics, patience_ms=0))
+        return [TopicPartition(topic, n) for topic in sorted(topics) for n in self._cluster.topic(topic).partitions]
