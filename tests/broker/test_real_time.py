@@ -21,6 +21,7 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import ProducerState
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry
@@ -29,10 +30,12 @@ from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.ledger.verdicts import Write
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import WriteKind, sink_options, source_options
+from spark_kafka_eos.real_time import cycle
 from spark_kafka_eos.real_time.driver import RealTimeDriver
 from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.transaction.hanging import HangingTransactions
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.conftest import expire
 
@@ -332,6 +335,26 @@ def test_an_answer_that_is_lost_loses_and_repeats_nothing(either_kafka, topics, 
     assert output() == list(range(30))
 
 
+def test_nothing_is_appended_while_the_last_transaction_lacks_a_marker(query, produce, output, topics, monkeypatch):
+    """As where Kafka 4.3 or 4.4 has left it out: the leader says that the bucket's transaction is open there."""
+    copying = query()
+    buckets = copying.start(count=1)
+    at, identity = TopicPartition(topics[1], 0), buckets[0].identity
+    open_there = ProducerState(partition=at, producer_id=identity.producer_id, epoch=identity.epoch, start_offset=0)
+    monkeypatch.setattr(cycle, "_MARKERS_MS", 300)
+    monkeypatch.setattr(HangingTransactions, "find", lambda *_: [open_there])
+    running = copying.in_background(buckets, 4)
+    produce(0, 30)
+    while not output():
+        time.sleep(0.05)
+    produce(30, 30)
+    report = running()
+    assert isinstance(report.error, TransactionAborted)
+    assert "has not got the marker" in str(report.error)
+    assert report.transactions == 1
+    assert len(output()) == report.records
+
+
 def test_expired_offsets_are_refused(query, either_kafka):
     copying = query()
     copying.start()
@@ -341,8 +364,6 @@ def test_expired_offsets_are_refused(query, either_kafka):
 
 
 def test_a_transaction_that_a_dead_task_leaves_open_is_aborted_by_the_next_start(query, produce, output, monkeypatch):
-    from spark_kafka_eos.real_time import cycle
-
     copying = query()
     buckets = copying.start()
     produce(0, 30)
