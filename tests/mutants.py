@@ -135,8 +135,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "4.4 TxnOffsetCommit": Mutant(
         "kafka.protocol.groups",
-        'call_coordinator("group", self.group_id, request, errors, newest=newest)',
-        'call_coordinator("transaction", identity.transactional_id, request, errors, newest=newest)',
+        'call_coordinator("group", self.group_id, request, errors, newest=newest, again=again)',
+        'call_coordinator("transaction", identity.transactional_id, request, errors, newest=newest, again=again)',
     ),
     "5.1 EndTxn commits or aborts": Mutant(
         _COORDINATOR,
