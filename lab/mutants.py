@@ -24,7 +24,7 @@ ROOT_PACKAGE = ROOT / "spark_kafka_eos"
 CLIENT = ("auth", "fetching", "producing", "protocol", "wire")
 PACKAGES = (
     *("appending", "dead_letters", *(f"kafka/{name}" for name in CLIENT), "ledger", "observe", "options"),
-    *("participants", "preflight", "reading", "registry", "spark", "startup", "transaction"),
+    *("participants", "preflight", "reading", "real_time", "registry", "spark", "startup", "transaction"),
     *("tools/listener", "tools/operators", "tools/replay"),
 )
 

@@ -36,7 +36,6 @@ from spark_kafka_eos.kafka.protocol import offsets as broker_offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.transactions import end_transaction
 from spark_kafka_eos.kafka.wire.batch_header import CONTROL
-from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger import verdicts as ledger_verdicts
 from spark_kafka_eos.ledger.ends import CommittedEnd
@@ -760,7 +759,9 @@ def test_a_record_that_the_ledgers_topic_lost_is_a_violation_even_of_values_with
 
 def test_a_record_that_contradicts_its_pointer_is_a_violation(world, monkeypatch):
     encode = entry_format.encode_pointer
-    monkeypatch.setattr(ledger, "encode_pointer", lambda entry, *more: encode(replace(entry, digest="another"), *more))
+    monkeypatch.setattr(
+        entry_format, "encode_pointer", lambda entry, *more: encode(replace(entry, digest="another"), *more)
+    )
     run(world.driver(), 0)
     finding = world.verify().findings[LEDGER - 1]
     assert [violation.kind for violation in finding.violations] == ["not its pointer's"], finding
