@@ -35,6 +35,7 @@ from spark_kafka_eos.real_time.driver import RealTimeDriver
 from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.tools.operators.queries import QueryReader
 from spark_kafka_eos.transaction.hanging import HangingTransactions
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.conftest import expire
@@ -179,6 +180,9 @@ def test_the_next_batch_goes_on_where_the_last_one_ended(query, produce, output)
     entry = copying.transaction.steps.ledger.entry
     assert isinstance(entry, LedgerEntry)
     assert (entry.batch_id, entry.buckets) == (1, 2)
+    (status,) = QueryReader(copying.cluster, only=copying.name).read()
+    assert status.entry == entry
+    assert status.sources == (), "only the group knows how far it came"
 
 
 def test_a_task_of_an_earlier_run_commits_nothing_once_the_next_run_has_begun(query, produce, output):

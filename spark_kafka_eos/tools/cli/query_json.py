@@ -102,10 +102,11 @@ def entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str, 
         "lost": None if written is None else dict(written.lost),
         "bytes": None if written is None else written.bytes,
         "milliseconds": None if written is None else written.milliseconds,
-        "sources": None if entry.sources is None else [
+        "sources": None if entry.ends is None else [
             source and {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
-            for source in entry.sources
+            for source in entry.ends
         ],
+        "buckets": entry.buckets,
     }  # fmt: skip
 
 

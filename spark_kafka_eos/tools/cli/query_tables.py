@@ -114,7 +114,9 @@ def _facts(status: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str,
     if ledger:
         yield "ledger", ledger
     yield "owner", owner_words(status.owner)
-    if not status.sources:
+    if status.entry is not None and status.entry.buckets is not None:
+        yield "real time", f"{status.entry.buckets} buckets. How far they came is in the group's offsets."
+    elif not status.sources:
         yield "sources", "The ledger does not contain where they ended."
 
 

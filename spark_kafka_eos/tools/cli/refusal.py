@@ -91,7 +91,7 @@ def _rows(
     entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch
 ) -> Iterator[tuple[TopicPartition, int | None, int | None, int | None]]:
     """Of each partition: where the ledger ended, where the batch starts and where it ends."""
-    sources = (entry.sources if isinstance(entry, LedgerEntry) else None) or ()
+    sources = (entry.ends if isinstance(entry, LedgerEntry) else None) or ()
     ranges = batch.sources
     for number in range(max(len(sources), len(ranges))):
         ended: SourceProgress | None = sources[number] if number < len(sources) else None

@@ -232,7 +232,7 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     commits = tuple(_commits(records.committed))
     pending = next(_commits(records.pending[-1:]), None)
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
-    sources = (status.entry and status.entry.sources) or ()
+    sources = (status.entry and status.entry.ends) or ()
     lags = tuple(
         None if source is None else SourceLag(cluster=source.cluster, offsets=source.offsets) for source in sources
     )

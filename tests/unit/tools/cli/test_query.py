@@ -11,11 +11,12 @@ from rich.console import Console
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
-from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.verdicts import decide
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.cli import query_tables as command
+from spark_kafka_eos.tools.cli.query_json import entry_json
 from spark_kafka_eos.tools.cli.query_tables import description, list_table
 from spark_kafka_eos.tools.cli.refusal import diagnosis_json, diagnosis_view
 from spark_kafka_eos.tools.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
@@ -45,6 +46,16 @@ def cells(text):
 def query(entry, owner):
     commit = RecordedEntry(record=record(at_ms=NOW - 7_200_000), entry=entry)
     return QueryStatus(transactional_id=LONG, ledger_topic="l", commits=(commit,), owner=owner)
+
+
+def test_a_query_in_real_time_shows_its_buckets_and_nothing_that_only_the_group_knows():
+    began = SourceProgress(cluster="A", offsets={O0: 7})
+    entry = LedgerEntry(query_id="q", batch_id=0, digest="d", serial=1, sources=(began,), buckets=4)
+    text = shown(description(query(entry, OPEN), NOW))
+    assert "4 buckets. How far they came is in the group's offsets." in " ".join(text.split())
+    assert "committed" not in text
+    assert entry_json(entry)["sources"] is None
+    assert entry_json(entry)["buckets"] == 4
 
 
 @pytest.mark.parametrize(
