@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from spark_kafka_eos.kafka.words import printable
 
-Committed = Literal["nothing", "everything", "part", "unknown", "table", "acknowledged"]
+Committed = Literal["nothing", "everything", "part", "unknown", "table", "acknowledged", "earlier"]
 
 _COMMITTED = {
     "nothing": "Nothing was committed.",
@@ -20,6 +20,7 @@ _COMMITTED = {
     "table": "The table has the batch, and Kafka does not show it yet; the next start completes it.",
     "acknowledged": "Without a transaction, records that brokers acknowledged are visible; a restarted query writes "
     "them again.",
+    "earlier": "What earlier transactions committed stays; a restarted query goes on after it.",
 }
 
 

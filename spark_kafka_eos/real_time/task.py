@@ -88,7 +88,7 @@ def run(
         report.error = error
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything
         text = "".join(traceback.format_exception(error))
-        report.error = FunctionFailed(f"the function of the query failed: {text}", committed="part")
+        report.error = FunctionFailed(f"the function of the query failed: {text}", committed="earlier")
     return report
 
 

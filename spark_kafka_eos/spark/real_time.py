@@ -160,7 +160,9 @@ class RealTimeWriter:
                 except KafkaEosError as second:
                     _log.warning("what the tasks had open ends after its timeout, or with the next start: %s", second)
                 if is_stopped(session):
-                    raise _stopped() from error
+                    raise TransactionAborted("the query was stopped", committed="earlier") from error
+                if isinstance(error, KafkaEosError):  # a transaction is that of a bucket, not of the batch
+                    error.committed = "earlier"
                 raise
 
     def _task(self, buckets: Sequence[Bucket], settings: EncodeSettings, seconds: float) -> RealTimeTask:
@@ -173,11 +175,6 @@ class RealTimeWriter:
             mark=source_mark(self._options.transactional_id),
             seconds=seconds,
         )
-
-
-def _stopped() -> TransactionAborted:
-    stopped = TransactionAborted("the query was stopped", action="Its next start goes on after what was committed.")
-    return stopped.replaced(committed="part")
 
 
 @contextlib.contextmanager
