@@ -22,7 +22,7 @@ from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.client_options import ClientOptions
 from spark_kafka_eos.kafka.fetching.fetch import NO_END, Fetcher
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
-from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.reading.records import fetcher_for, of_decent_size, rows_of
@@ -55,9 +55,8 @@ class RealTimeTask:
 
 @dataclass(slots=True, kw_only=True)
 class TaskReport:
-    """What a task did. `positions` are those that are committed, or where nothing to commit was read. `latencies` are
-    those of records, from their timestamps to the commit's answer, `commits` the milliseconds of its transactions.
-    `error` is what ended the task before its time.
+    """What a task did. `latencies` are those of records, from their timestamps to the commit's answer, `commits` the
+    milliseconds of its transactions. `error` is what ended the task before its time.
     """
 
     records_read: int = 0
@@ -65,7 +64,6 @@ class TaskReport:
     bytes: int = 0
     transactions: int = 0
     dead_letters: Counter[str] = field(default_factory=Counter)
-    positions: dict[TopicPartition, int] = field(default_factory=dict)
     latencies: Latencies = field(default_factory=Latencies)
     commits: Latencies = field(default_factory=Latencies)
     error: KafkaEosError | None = None
@@ -131,7 +129,6 @@ def _run(
                 break
         for bucket_transactions in transactions.values():
             report.dead_letters.update(bucket_transactions.dead_letters)
-    report.positions = {tp: offset_range.start for tp, offset_range in unread.items()}
 
 
 def _parts(

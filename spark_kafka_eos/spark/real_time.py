@@ -190,11 +190,7 @@ def _cancelable(session: SparkSession) -> Iterator[Callable[[], None]]:
 
 
 def _log_reports(batch: MicroBatch, reports: Sequence[TaskReport]) -> None:
-    latencies, commits = (
-        (added(parts) for parts in zip(*((r.latencies, r.commits) for r in reports), strict=True))
-        if reports
-        else (added(()), added(()))
-    )
+    latencies, commits = added(report.latencies for report in reports), added(report.commits for report in reports)
     _log.info(
         "batch %d of query %s in real time: records=%d written=%d bytes=%d transactions=%d dead_letters=%d "
         "latency_p50=%s latency_p99=%s commit_p50=%s commit_p99=%s restarts=%d",
