@@ -19,8 +19,8 @@ from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import transactions
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger.answers import CoordinatorAnswers
 from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.transaction.attempt import TRANSITIONS, Event, State
 from spark_kafka_eos.transaction.doubt import CommitDoubt
@@ -86,7 +86,7 @@ def _ledger_before_init() -> Iterator[None]:
     with (
         mock.patch.object(Owner, "initialise", reading_first(Owner.initialise)),
         mock.patch.object(Owner, "take_over", reading_first(Owner.take_over)),
-        mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
+        mock.patch.object(CoordinatorAnswers, "confirm", return_value=None),
     ):
         yield
 
@@ -230,7 +230,7 @@ def _look_always_counts() -> Iterator[None]:
 
     with (
         mock.patch.object(Owner, "_take", counts),
-        mock.patch.object(LedgerKeeper, "_confirm_answers", return_value=None),
+        mock.patch.object(CoordinatorAnswers, "confirm", return_value=None),
     ):
         yield
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, unreadable
 from spark_kafka_eos.ledger.entry_format import NewerEntry, NotAnEntry, pointer_content, record_content
+from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 
 
@@ -60,6 +61,36 @@ def newest(
             f"the ledger has several entries, and it is unknown which one is the last: {batches}", _highest(candidates)
         )
     return last if place == at or last.serial == 0 else MovedLedger(serial=last.serial, topic=place.topic)
+
+
+def last_committed(
+    records: LedgerRecords | None,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    at: TopicPartition,
+    signer: Signer = UNSIGNED,
+) -> LedgerRecord | None:
+    """The last committed record of those `at`. One without a marker is committed if its pointer is, in the same
+    transaction; it says more than the pointer.
+    """
+    if records is None:
+        return None
+    pointer = newest(None, committed, at, signer)
+    if isinstance(pointer, LedgerEntry):
+        for record in records.pending:
+            if has_entry(record.value, pointer, signer):
+                return record
+    return records.last
+
+
+def has_entry(copy: bytes | OffsetAndMetadata | None, entry: LedgerEntry, signer: Signer = UNSIGNED) -> bool:
+    """Whether this record, or this pointer, is that of the entry."""
+    if copy is None:
+        return False
+    try:
+        content = record_content(copy, signer) if isinstance(copy, bytes) else pointer_content(copy, signer)
+    except NotAnEntry:
+        return False
+    return isinstance(content, LedgerEntry) and content.serial == entry.serial
 
 
 def is_lost(pointer: OffsetAndMetadata, signer: Signer = UNSIGNED) -> bool:

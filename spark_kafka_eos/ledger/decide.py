@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from spark_kafka_eos.ledger import verdicts
+from spark_kafka_eos.ledger import verdicts, write_verdicts
 from spark_kafka_eos.ledger.ends import CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, digest
 from spark_kafka_eos.ledger.signing import Signer
@@ -78,7 +78,7 @@ def destination_of(options: SinkOptions, topics: Iterable[str]) -> str:
         return options.topic
     if options.output_topics:
         return ",".join(sorted(names(options.output_topics)))
-    return verdicts.NAMED_BY_ROWS + ",".join(sorted(set(topics) - {options.dead_letter_topic}))
+    return write_verdicts.NAMED_BY_ROWS + ",".join(sorted(set(topics) - {options.dead_letter_topic}))
 
 
 def decide_batch_write(options: SinkOptions) -> Decide:
@@ -87,6 +87,6 @@ def decide_batch_write(options: SinkOptions) -> Decide:
     def decide(
         entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, *_: object, **__: object
     ) -> verdicts.Verdict:
-        return verdicts.decide_batch_write(entry, batch, resolve=options.resolve)
+        return write_verdicts.decide_batch_write(entry, batch, resolve=options.resolve)
 
     return decide

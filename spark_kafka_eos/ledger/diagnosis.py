@@ -15,7 +15,8 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
-from spark_kafka_eos.ledger.verdicts import NAMED_BY_ROWS, Verdict
+from spark_kafka_eos.ledger.verdicts import Verdict
+from spark_kafka_eos.ledger.write_verdicts import NAMED_BY_ROWS
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch
 from spark_kafka_eos.source_offset import Origin
 
 MOST_EARLIER_RUNS = 8  # that an entry names: as many takeovers may happen while a driver is paused
@@ -119,6 +120,18 @@ class UnreadableEntry:
     description: str
     digest: str
     serial: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedEntry:
+    """The last committed entry, and the `producer` of its transaction. `pending`: the ledger has a later record whose
+    transaction has not ended. `agreed`: record and pointer have the same entry.
+    """
+
+    entry: LedgerEntry | UnreadableEntry | None
+    agreed: bool = False
+    pending: bool = False
+    producer: ProducerEpoch = NOBODY
 
 
 def digest(batch_range: object) -> str:

@@ -1,8 +1,7 @@
 """The ledger of one transactional.id: read after InitProducerId, written in each batch's transaction.
 
-A paused group coordinator answers with old offsets until it learns of its successor, and so does a paused leader. But
-only the current ones accept appends. So before EndTxn, the brokers that accepted this batch's entry must confirm what
-the verdict was based on.
+Before EndTxn, the brokers that accepted this batch's entry must confirm what the verdict was based on: a paused leader
+or coordinator (`answers`) answers with what is old until it learns of its successor, but accepts no append.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 
 from spark_kafka_eos.errors import TransactionAborted, UnknownTopic
 from spark_kafka_eos.kafka.logs import logger
@@ -23,36 +21,24 @@ from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets
 from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
+from spark_kafka_eos.ledger.answers import CoordinatorAnswers
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd
-from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress
-from spark_kafka_eos.ledger.records import LedgerRecord
+from spark_kafka_eos.ledger.entry import BatchCounts, CommittedEntry, LedgerEntry
+from spark_kafka_eos.ledger.next_entry import next_entry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.ledger.source_mark import other_ids, source_mark
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
-from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
+from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import MISSING_SOURCE
-from spark_kafka_eos.source_offset import Origin
 
 _log = logger(__name__)
 
 _Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 # For pending offsets after InitProducerId, which waits for all markers; some brokers apply them shortly after.
 _PENDING_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedEntry:
-    """The last committed entry, and the `producer` of its transaction. `pending`: the ledger has a later record whose
-    transaction has not ended. `agreed`: record and pointer have the same entry.
-    """
-
-    entry: LedgerEntry | ledger.UnreadableEntry | None
-    agreed: bool = False
-    pending: bool = False
-    producer: ProducerEpoch = NOBODY
 
 
 class LedgerKeeper:
@@ -75,8 +61,7 @@ class LedgerKeeper:
         self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
         # Places that do not say where the ledger is; true: of records, too.
         self._stale_places: dict[TopicPartition, bool] = {}
-        # What the verdict is based on and has not been confirmed: the group, how to ask again, and its first answer.
-        self._answers: list[tuple[str, Callable[[], object], object]] = []
+        self._answers = CoordinatorAnswers()  # on which the verdict is based
         self._waits = True  # for pending offsets; not where they may be those of another one's open transaction
 
     # -- reading
@@ -109,28 +94,16 @@ class LedgerKeeper:
             # this waits for it.
             self._ledger_group.fetch_offsets([self.topic.at], patience_ms=_PENDING_MS)
             committed = self._ledger_group.fetch_all(patience_ms=_PENDING_MS)
-        self._note_answer(
-            self._ledger_group, functools.partial(self._ledger_group.fetch_all, require_stable=False), committed
-        )
+        ask_again = functools.partial(self._ledger_group.fetch_all, require_stable=False)
+        self._answers.add(self._ledger_group.group_id, ask_again, committed)
         self._position = record.position
-        counting = self._counting(record, committed)
+        counting = copies.last_committed(record.records, committed, self.topic.at, self._signer)
         value = None if counting is None else counting.value
         self._entry = entry = self._followed(value, committed, self._as_owner)
         self._under = NOBODY
-        if counting is not None and isinstance(entry, LedgerEntry) and self._is_in(value, {}, entry):
+        if counting is not None and isinstance(entry, LedgerEntry) and copies.has_entry(value, entry, self._signer):
             self._under = counting.producer
         return record, self._entry, committed.get(self.topic.at)
-
-    def _counting(self, read: LastRecord, committed: _Offsets) -> LedgerRecord | None:
-        """The last committed record. One without a marker is committed if its pointer is, in the same transaction; it
-        says more than the pointer.
-        """
-        pointer = copies.newest(None, committed, self.topic.at, self._signer)
-        if read.records is not None and isinstance(pointer, LedgerEntry):
-            for record in read.records.pending:
-                if self._is_in(record.value, {}, pointer):
-                    return record
-        return read.record
 
     def read_settled(self) -> LedgerEntry | ledger.UnreadableEntry | None:
         """The last entry, for those who do not own the transactional.id: it waits for the outcome of an open
@@ -154,20 +127,19 @@ class LedgerKeeper:
             return CommittedEntry(entry=self._entry)
         last, entry, pointer = self._read_places()
         # The entry may be that of a later pointer, or of another place.
-        if last.record is None or not isinstance(entry, LedgerEntry) or not self._is_in(last.value, {}, entry):
+        if (
+            last.record is None
+            or not isinstance(entry, LedgerEntry)
+            or not copies.has_entry(last.value, entry, self._signer)
+        ):
             return CommittedEntry(entry=entry, pending=last.pending)
         return CommittedEntry(
             entry=entry,
             # The commit may have to reach the pointer yet.
-            agreed=pointer is not None and self._is_in(None, {self.topic.at: pointer}, entry),
+            agreed=copies.has_entry(pointer, entry, self._signer),
             pending=last.pending,
             producer=last.record.producer,
         )
-
-    def _is_in(self, record: bytes | None, pointers: _Offsets, entry: LedgerEntry) -> bool:
-        """Whether the record alone, or the pointer alone, is that of the entry."""
-        latest = copies.newest(record, pointers, self.topic.at, self._signer)
-        return isinstance(latest, LedgerEntry) and latest.serial == entry.serial
 
     def _as_owner(self, kept: LedgerTopic) -> bytes | None:
         return kept.read(None).value if self._cluster.exists(kept.at.topic, patience_ms=0) else None
@@ -192,7 +164,7 @@ class LedgerKeeper:
         """The verdict of `decide` on the last entry and, if that has no offsets of the sources, on the group's
         offsets.
         """
-        batch = self._known(batch)
+        batch = self._sources.known(batch)
         own, clusters = self._cluster.cluster_id(), self._sources.of(batch)
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -204,7 +176,7 @@ class LedgerKeeper:
         if not is_sufficient and (asked := self._sources.starts_here(batch)):
             ask = functools.partial(self._source_group.fetch_offsets, asked)
             committed = ask(require_stable=self._waits)
-            self._note_answer(self._source_group, functools.partial(ask, require_stable=False), committed)
+            self._answers.add(self._source_group.group_id, functools.partial(ask, require_stable=False), committed)
         mine = source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
             decide,
@@ -229,20 +201,6 @@ class LedgerKeeper:
             verdict = verdict_if(deleted=deleted(self._cluster, ids))
         return verdict
 
-    def _note_answer(self, group: GroupCoordinator, ask: Callable[[], object], answer: object) -> None:
-        self._answers.append((group.group_id, ask, answer))
-
-    def _confirm_answers(self) -> None:
-        """Raise TransactionAborted if the verdict on this batch was based on the answer of an outdated coordinator."""
-        for group, ask, answer in self._answers:
-            now = ask()  # without waiting: the pending offsets are our own
-            if now != answer:
-                raise TransactionAborted(
-                    f"group {group!r} is at {_offsets_to_text(now)}, not at {_offsets_to_text(answer)} as its "
-                    "coordinator answered before the batch: that coordinator was outdated",
-                    action="The ledger is read again before the batch is retried.",
-                )
-
     # -- writing
 
     def send(
@@ -259,9 +217,16 @@ class LedgerKeeper:
 
         Raises TransactionAborted if the verdict on the batch was based on an outdated answer.
         """
-        batch = self._known(batch)
-        clusters = self._sources.of(batch)
-        entry = self._next_entry(batch, clusters, incomplete, written, table, identity.transaction_version)
+        batch = self._sources.known(batch)
+        entry = next_entry(
+            self._entry,
+            batch,
+            self._sources.of(batch),
+            incomplete=incomplete,
+            written=written,
+            table=table,
+            transaction_version=identity.transaction_version,
+        )
         pointers = {self.topic.at: entry_format.encode_pointer(entry, self._position, self._signer)}
         self.appended = self._sources.topic_ids({self.topic.at.topic})
         pointers |= self._write_redirects(identity, entry)
@@ -273,7 +238,7 @@ class LedgerKeeper:
         self._commit_offsets(identity, self._ledger_group, pointers)
         if offsets := self._source_offsets(batch):
             self._commit_offsets(identity, self._source_group, offsets)
-        self._confirm_answers()
+        self._answers.confirm()
         if self._answers and not self.topic.follows(self._position, acknowledged):
             raise TransactionAborted(
                 f"topic {self.topic.at.topic!r} has a later entry than its leader answered before the batch: that "
@@ -307,78 +272,6 @@ class LedgerKeeper:
         if offsets := self._source_offsets(batch):
             self._commit_offsets(identity, self._source_group, offsets)
 
-    def _known(self, batch: MicroBatch) -> MicroBatch:
-        """The batch, with what this cluster knows of it: the ids of a batch write's topics, and of a source's topics
-        that are here, if the source does not say which records it reads.
-        """
-        if batch.destination:
-            return replace(batch, destination=self._destination(batch.destination))
-        own = self._cluster.cluster_id()
-        pairs = zip(batch.sources, self._sources.of(batch), strict=True)
-        sources = tuple(
-            self._with_origin(source) if source is not None and source.origin is None and cluster == own else source
-            for source, cluster in pairs
-        )
-        return replace(batch, sources=sources)
-
-    def _with_origin(self, source: SourceRange) -> SourceRange:
-        """The source with the origin of its topics now; also of its start, unless data may have been lost."""
-        origin = self._origin(source)
-        return replace(source, origin=origin, start_origin=origin if self._options.fail_on_data_loss else None)
-
-    def _origin(self, source: SourceRange) -> Origin:
-        ids = self._sources.topic_ids({tp.topic for tp in source.end})
-        epochs = {tp: self._cluster.leader_epoch(tp) for tp in source.end if tp.topic in ids}
-        return Origin(cluster=self._cluster.cluster_id(), topic_ids=ids, leader_epochs=epochs)
-
-    def _destination(self, topics: str) -> str:
-        """The topics with their ids: one that was created again is another destination."""
-        named = topics.removeprefix(verdicts.NAMED_BY_ROWS)
-        names = [name for name in named.split(",") if name]
-        ids = self._sources.topic_ids(names)
-        return topics[: len(topics) - len(named)] + ",".join(f"{name}@{ids.get(name, '')}" for name in names)
-
-    def _next_entry(
-        self,
-        batch: MicroBatch,
-        clusters: Sequence[str],
-        incomplete: bool,
-        written: BatchCounts | None,
-        table: int | None,
-        transaction_version: int,
-    ) -> LedgerEntry:
-        outputs = {} if written is None else written.topic_ids
-        last = self._entry if isinstance(self._entry, LedgerEntry) else None
-        begun = {} if last is None else last.begun_by(batch.query_id)  # also by buckets that run on
-        return LedgerEntry(
-            query_id=batch.query_id,
-            batch_id=batch.batch_id,
-            digest=batch.digest,
-            serial=1 + (0 if self._entry is None else self._entry.serial),
-            run_id=batch.run_id,
-            earlier_runs=ledger.runs_before(last, batch.run_id),
-            outputs={name: topic_id if topic_id.int else None for name, topic_id in sorted(outputs.items())},
-            sources=tuple(
-                None
-                if source is None
-                else SourceProgress(
-                    cluster=cluster,
-                    offsets=source.end if batch.buckets is None else {**begun, **source.end},
-                    origin=source.origin,
-                    start=source.start,
-                )
-                for cluster, source in zip(clusters, batch.sources, strict=True)
-            ),
-            writes=verdicts.written(last, batch) if batch.destination else None,
-            incomplete=incomplete,
-            table=last.table
-            if incomplete and last is not None
-            else table,  # whose batch it is, without what is missing
-            transaction_version=transaction_version,
-            written=written,
-            buckets=batch.buckets,
-        )
-
     def _source_offsets(self, batch: MicroBatch) -> _Offsets:
         """The offsets to commit to the source's group: only those of topics on the sink's cluster."""
         mark = source_mark(self._options.transactional_id)
@@ -401,8 +294,3 @@ class LedgerKeeper:
             _log.warning("the offsets of %s are not committed, because the topic no longer exists", gone)
             if existing:
                 group.commit_in_transaction(identity, existing, transaction_version=version)
-
-
-def _offsets_to_text(offsets: object) -> str:
-    assert isinstance(offsets, Mapping)
-    return ", ".join(f"{tp}@{'none' if at is None else at.offset}" for tp, at in offsets.items()) or "nothing"

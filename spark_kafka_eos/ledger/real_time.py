@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from spark_kafka_eos.ledger import refusal, verdicts
+from spark_kafka_eos.ledger import batch_refusals, query_refusals, verdicts
 from spark_kafka_eos.ledger.decide import Decide, identity_of
 from spark_kafka_eos.ledger.ends import CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
@@ -41,21 +41,21 @@ def decide(
 ) -> verdicts.Verdict:
     """What to do with a batch: write or refuse. The arguments are those of `verdicts.decide`."""
     if isinstance(entry, UnreadableEntry):
-        return refusal.unreadable(entry)
+        return query_refusals.unreadable(entry)
     if entry is not None and entry.query_id == batch.query_id:
-        return refusal.incomplete(entry, batch) if entry.incomplete else verdicts.Write(reason=_GOES_ON)
+        return batch_refusals.incomplete(entry, batch) if entry.incomplete else verdicts.Write(reason=_GOES_ON)
     others = ",".join(other_ids)
     if others and resolve != f"take-group:{others}":
-        return refusal.shared_group(others)
+        return query_refusals.shared_group(others)
     if elsewhere := verdicts.goes_by_another(entry, batch, sink, resolve):
         return elsewhere
     if batch.batch_id > 0:
-        return refusal.never_written(batch, None) if entry is None else refusal.shared_id(entry, batch)
+        return query_refusals.never_written(batch, None) if entry is None else query_refusals.shared_id(entry, batch)
     if entry is None or entry.query_id == take_over:
         return verdicts.Write(reason="the first batch under this transactional.id, or takeOverQuery")
     if entry.incomplete:
-        return refusal.incomplete(entry, batch)
+        return batch_refusals.incomplete(entry, batch)
     unknown = sorted(tp for tp in batch.end if (committed or {}).get(tp) is None)
     if unknown:
-        return refusal.elsewhere(entry, batch, f"no committed offset of {unknown[0]} is known")
+        return query_refusals.elsewhere(entry, batch, f"no committed offset of {unknown[0]} is known")
     return verdicts.Write(reason=_GOES_ON)

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 
 from spark_kafka_eos.errors import ConfigurationError, UnknownTopic
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, lowest
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.ledger.write_verdicts import NAMED_BY_ROWS
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.source_offset import Origin
 
 
 class SourceClusters:
@@ -25,11 +28,43 @@ class SourceClusters:
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._named, self._cluster = options.source_clusters, cluster
+        self._fail_on_data_loss = options.fail_on_data_loss
         self._ids_here: Mapping[str, uuid.UUID] = {}  # of source topics that were seen to be on the sink's cluster
 
     def of(self, batch: MicroBatch) -> tuple[str, ...]:
         """The cluster id of each of the batch's sources."""
         return clusters_of(batch, self._named, self._cluster.cluster_id())
+
+    def known(self, batch: MicroBatch) -> MicroBatch:
+        """The batch, with what this cluster knows of it: the ids of a batch write's topics, and of a source's topics
+        that are here, if the source does not say which records it reads.
+        """
+        if batch.destination:
+            return replace(batch, destination=self._destination(batch.destination))
+        own = self._cluster.cluster_id()
+        pairs = zip(batch.sources, self.of(batch), strict=True)
+        sources = tuple(
+            self._with_origin(source) if source is not None and source.origin is None and cluster == own else source
+            for source, cluster in pairs
+        )
+        return replace(batch, sources=sources)
+
+    def _with_origin(self, source: SourceRange) -> SourceRange:
+        """The source with the origin of its topics now; also of its start, unless data may have been lost."""
+        origin = self._origin(source)
+        return replace(source, origin=origin, start_origin=origin if self._fail_on_data_loss else None)
+
+    def _origin(self, source: SourceRange) -> Origin:
+        ids = self.topic_ids({tp.topic for tp in source.end})
+        epochs = {tp: self._cluster.leader_epoch(tp) for tp in source.end if tp.topic in ids}
+        return Origin(cluster=self._cluster.cluster_id(), topic_ids=ids, leader_epochs=epochs)
+
+    def _destination(self, topics: str) -> str:
+        """The topics with their ids: one that was created again is another destination."""
+        named = topics.removeprefix(NAMED_BY_ROWS)
+        names = [name for name in named.split(",") if name]
+        ids = self.topic_ids(names)
+        return topics[: len(topics) - len(named)] + ",".join(f"{name}@{ids.get(name, '')}" for name in names)
 
     def ends_here(self, batch: MicroBatch) -> dict[TopicPartition, int]:
         """Where the batch ends in the partitions that it reads from the sink's cluster."""

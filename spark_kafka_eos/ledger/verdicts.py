@@ -44,11 +44,6 @@ A batch in between "called nothing" if this run has run it, and its function ret
 nothing" if the batch starts exactly where the entry's ended, or only transaction markers lie in between, and the query
 keeps no state, which could write something without reading.
 
-A batch write is known by txnAppId, txnVersion and its destination: the topics that the options name, or else those that
-its rows name, with their ids. Another destination is another write, so several may have the same version. But if only
-some of its topics were created again, the others have the version. An incomplete version stops all that are not written
-yet, until the operator decides.
-
 Each refusal has a name for exactly what was found (`found`), and lists how the operator may resolve it:
 `resolve=write:<found>` or `resolve=skip:<found>`. Once the batch is settled, something else is found, so the value
 applies only once, even if it stays in the code. `skip-to:<entry>` contains only the ledger's entry and applies until
@@ -60,18 +55,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spark_kafka_eos.ledger import refusal, versions
+from spark_kafka_eos.ledger import batch_refusals, query_refusals
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse, name_of
 from spark_kafka_eos.ledger.source_mark import is_mark_of
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.source_offset import SinkIdentity
-
-MOST_DESTINATIONS = 1_000
-# The destination of writes of earlier releases, which did not record it; no topic has this name.
-UNKNOWN_DESTINATION = "?"
-NAMED_BY_ROWS = "*"  # before the topics of a destination that rows have named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +121,7 @@ def decide(
     verdict = _decide(entry, batch, ended, other_ids, ours, only_markers, deleted, take_over, resolve, calls)
     if not isinstance(verdict, Refuse) or not verdict.resolutions:
         return verdict
-    return _resolved(verdict, verdict.fingerprint or f"{name_of(entry)}/{name_of(batch)}", resolve)
+    return resolved(verdict, verdict.fingerprint or f"{name_of(entry)}/{name_of(batch)}", resolve)
 
 
 def goes_by_another(
@@ -149,74 +139,17 @@ def goes_by_another(
         }
     ):
         names = ",".join(others)
-        return None if resolve in (f"take-ledger:{names}", f"take-group:{names}") else refusal.another_sink(sink, names)
+        return (
+            None
+            if resolve in (f"take-ledger:{names}", f"take-group:{names}")
+            else query_refusals.another_sink(sink, names)
+        )
     for expected in source_sinks:
         if expected.cluster and sink.cluster and expected.cluster != sink.cluster:
-            return refusal.another_cluster(sink, expected)
+            return query_refusals.another_cluster(sink, expected)
         if entry is None and expected.ledger_topic and sink.ledger_topic and expected.ledger_topic != sink.ledger_topic:
-            return refusal.another_ledger_topic(sink, expected)
+            return query_refusals.another_ledger_topic(sink, expected)
     return None
-
-
-def decide_batch_write(
-    entry: LedgerEntry | UnreadableEntry | None, write: MicroBatch, *, resolve: str | None = None
-) -> Verdict:
-    """What to do with a batch write with `txnAppId` (query id) and `txnVersion` (batch id) to its destination.
-
-    A version that is known to be written there is skipped, and a higher one than all of these is written. Versions need
-    not be consecutive.
-    """
-    verdict = _decide_batch_write(entry, write)
-    return _resolved(verdict, f"{name_of(entry)}/{name_of(write)}", resolve) if isinstance(verdict, Refuse) else verdict
-
-
-def written(entry: LedgerEntry | None, write: MicroBatch) -> dict[str, str]:
-    """The versions of each destination, once `write` is committed after `entry`."""
-    before = {} if entry is None or entry.query_id != write.query_id else _writes(entry)
-    return {**before, write.destination: versions.added(before.get(write.destination, ""), write.batch_id)}
-
-
-def _writes(entry: LedgerEntry) -> dict[str, str]:
-    """The versions of each destination; of earlier releases it is only known that there were none above the last."""
-    return {UNKNOWN_DESTINATION: f"0-{entry.batch_id}"} if entry.writes is None else dict(entry.writes)
-
-
-def _decide_batch_write(entry: LedgerEntry | UnreadableEntry | None, write: MicroBatch) -> Verdict:
-    if entry is None:
-        return Write(reason="nothing has been committed under this transactional.id")
-    if isinstance(entry, UnreadableEntry):
-        return refusal.unreadable(entry)
-    if entry.query_id != write.query_id:
-        return refusal.other_job(entry, write)
-    version, destinations = write.batch_id, _writes(entry)
-    committed = destinations.get(write.destination, "")
-    is_incomplete = entry.incomplete and entry.digest == write.digest
-    if versions.contains(committed, version) and not is_incomplete:
-        return Skip(reason=f"txnVersion {version} is committed to this destination")
-    if entry.incomplete:
-        return refusal.incomplete_write(entry, is_same=is_incomplete)
-    if any(
-        versions.contains(destinations[name], version) for name in destinations if _overlap(name, write.destination)
-    ):
-        return refusal.topics_created_again(write)
-    if write.destination.startswith(NAMED_BY_ROWS):
-        others = (name for name in destinations if name.startswith(NAMED_BY_ROWS))
-        if other := next((name for name in others if versions.contains(destinations[name], version)), None):
-            return refusal.other_topics(write, other.removeprefix(NAMED_BY_ROWS))
-    if versions.contains(destinations.get(UNKNOWN_DESTINATION, ""), version):
-        return refusal.unknown_destination(write)
-    if version < versions.last(committed):
-        return refusal.below(write, versions.last(committed))
-    if not committed and len(destinations) >= MOST_DESTINATIONS:
-        return refusal.too_many_destinations(write, MOST_DESTINATIONS)
-    return Write(reason=f"txnVersion {version} is not written to this destination yet")
-
-
-def _overlap(destination: str, other: str) -> bool:
-    """Whether two destinations have the same names, and some of the topics are the same and some are not."""
-    topics, others = (text.removeprefix(NAMED_BY_ROWS).split(",") for text in (destination, other))
-    names, other_names = ([topic.partition("@")[0] for topic in listing] for listing in (topics, others))
-    return names == other_names and not set(topics).isdisjoint(others) and topics != others
 
 
 def _decide(
@@ -232,10 +165,10 @@ def _decide(
     calls: bool,
 ) -> Verdict:
     if isinstance(entry, UnreadableEntry):
-        return refusal.unreadable(entry)
+        return query_refusals.unreadable(entry)
     others = ",".join(other_ids)
     if others and resolve != f"take-group:{others}" and not (entry is not None and entry.query_id == batch.query_id):
-        return refusal.shared_group(others)
+        return query_refusals.shared_group(others)
     if entry is None:
         return _without_entry(batch, ended, ours=ours)
     if entry.query_id == batch.query_id:
@@ -246,7 +179,7 @@ def _decide(
     return _foreign_entry(entry, batch, ended)
 
 
-def _resolved(refused: Refuse, fingerprint: str, resolve: str | None) -> Verdict:
+def resolved(refused: Refuse, fingerprint: str, resolve: str | None) -> Verdict:
     """The operator's resolution if it matches exactly this refusal; else the refusal, named as what was found."""
     for resolution in refused.resolutions:
         if resolve == f"{resolution}:{fingerprint}":
@@ -260,14 +193,14 @@ def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Ver
     if batch.batch_id == 0 and (not ours or discontinuity is None):
         return Write(reason="the first batch under this transactional.id")
     if batch.batch_id == 0:
-        return refusal.deleted(batch, discontinuity)
+        return query_refusals.deleted(batch, discontinuity)
     if batch.failed:
-        return refusal.unfinished(batch)
+        return batch_refusals.unfinished(batch)
     if not ours and _called_nothing(batch, 0, same_run=False):
         return Write(reason="the first batch under this transactional.id: those before it did not call the writer")
     if not ours and batch.is_first_with_data and batch.stateful is False:
         return Write(reason="the first batch under this transactional.id: those before it read nothing")
-    return refusal.never_written(batch, discontinuity)
+    return query_refusals.never_written(batch, discontinuity)
 
 
 def _own_entry(
@@ -280,20 +213,20 @@ def _own_entry(
     calls: bool,
 ) -> Verdict:
     if entry.incomplete and entry.batch_id <= batch.batch_id <= entry.batch_id + 1:
-        return refusal.incomplete(entry, batch)
+        return batch_refusals.incomplete(entry, batch)
     if entry.buckets is not None:
-        return refusal.ran_in_real_time(entry, batch)
+        return batch_refusals.ran_in_real_time(entry, batch)
     if calls and entry.batch_id == batch.batch_id and entry.run_id is not None and entry.run_id == batch.run_id:
         return Repeat(reason=f"this run has committed batch {batch.batch_id} already")
     if entry.batch_id > batch.batch_id:
-        return refusal.rewound(entry, batch, covered=ended.is_committed())
+        return batch_refusals.rewound(entry, batch, covered=ended.is_committed())
     if entry.batch_id == batch.batch_id:
         return _same_batch(entry, batch, ended, deleted)
     if batch.failed:
-        return refusal.unfinished(batch)
+        return batch_refusals.unfinished(batch)
     if entry.batch_id == batch.batch_id - 1:
         if differences := ended.mismatch():
-            return refusal.moved(entry, batch, differences)
+            return batch_refusals.moved(entry, batch, differences)
         return Write(reason=f"batch {entry.batch_id} is committed, and this is the next one")
     same_run = entry.run_id is not None and entry.run_id == batch.run_id
     if _called_nothing(batch, entry.batch_id + 1, same_run=same_run):
@@ -301,17 +234,17 @@ def _own_entry(
     elif batch.stateful is False and (only_markers or ended.is_contiguous()):
         since = "those after it read no records"
     else:
-        return refusal.gap(entry, batch)
+        return batch_refusals.gap(entry, batch)
     if entry.incomplete:
-        return refusal.incomplete(entry, batch)
+        return batch_refusals.incomplete(entry, batch)
     return Write(reason=f"batch {entry.batch_id} is committed, and {since}")
 
 
 def _same_batch(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd, deleted: Sequence[str]) -> Verdict:
     if entry.digest != batch.digest:
-        return refusal.planned_again(entry, batch, covered=ended.is_committed())
+        return batch_refusals.planned_again(entry, batch, covered=ended.is_committed())
     if deleted:
-        return refusal.without_topics(entry, deleted)
+        return batch_refusals.without_topics(entry, deleted)
     return Skip(reason=f"batch {batch.batch_id} with exactly these offsets is already committed")
 
 
@@ -334,14 +267,14 @@ def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) ->
 
 def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -> Verdict:
     if batch.batch_id > 0:
-        return refusal.shared_id(entry, batch)
+        return query_refusals.shared_id(entry, batch)
     if unknown := ended.unknown():
-        return refusal.unknown_start(entry, batch, unknown)
+        return query_refusals.unknown_start(entry, batch, unknown)
     if discontinuity := ended.discontinuity():
-        return refusal.elsewhere(entry, batch, discontinuity)
+        return query_refusals.elsewhere(entry, batch, discontinuity)
     if regressions := list(ended.regressions()):
-        return refusal.outdated(entry, batch, regressions)
+        return query_refusals.outdated(entry, batch, regressions)
     if batch.stateful:
-        return refusal.state_lost(entry, batch)
+        return query_refusals.state_lost(entry, batch)
     last = f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
     return Write(reason=f"{last}; this query starts exactly where it ended")

@@ -32,8 +32,8 @@ from spark_kafka_eos.errors import Committed, ConfigurationError, IllegalTransac
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.ledger.batch_refusals import unfinished
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.ledger.refusal import unfinished
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.observers import observer
 from spark_kafka_eos.options import ClientOptions, SinkOptions

@@ -20,8 +20,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
-from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.ledger.keeper import CommittedEntry
+from spark_kafka_eos.ledger.entry import CommittedEntry, LedgerEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions

@@ -17,18 +17,10 @@ from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, digest
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_mark import source_mark
-from spark_kafka_eos.ledger.verdicts import (
-    MOST_DESTINATIONS,
-    Repeat,
-    Skip,
-    Verdict,
-    Write,
-    decide,
-    decide_batch_write,
-    written,
-)
+from spark_kafka_eos.ledger.verdicts import Repeat, Skip, Verdict, Write, decide
 from spark_kafka_eos.ledger.versions import MOST_RANGES, added, contains
 from spark_kafka_eos.ledger.versions import last as last_version
+from spark_kafka_eos.ledger.write_verdicts import MOST_DESTINATIONS, decide_batch_write, written
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.source_offset import Origin, SinkIdentity
 from tests.batches import reads
