@@ -91,7 +91,7 @@ ROOMS = {
     ),
     "ledger": Room(
         ("ledger/answers.py", "ledger/between.py", "ledger/copies.py", "ledger/create.py", "ledger/diagnosis.py",
-         "ledger/*entry*.py", "ledger/keeper.py", "ledger/records.py", "ledger/signing.py", "ledger/source_mark.py",
+         "ledger/*entry*.py", "ledger/keeper.py", "ledger/records.py", "ledger/signing.py", "ledger/source_*.py",
          "ledger/topic.py"),
         ("tests/unit/ledger",),
         ("tests/unit/transaction", "tests/unit/tools/operators"),

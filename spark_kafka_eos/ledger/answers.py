@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 
-_Answer = Mapping[TopicPartition, OffsetAndMetadata | None]
-_AskAgain = Callable[[], _Answer]
+_GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata | None]
+_AskAgain = Callable[[], _GroupOffsets]
 
 
 class CoordinatorAnswers:
     """The answers that no coordinator has confirmed yet. Falsy without any. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._answers: list[tuple[str, _AskAgain, _Answer]] = []
+        self._answers: list[tuple[str, _AskAgain, _GroupOffsets]] = []
 
     def __bool__(self) -> bool:
         return bool(self._answers)
 
-    def add(self, group_id: str, ask: _AskAgain, answer: _Answer) -> None:
+    def add(self, group_id: str, ask: _AskAgain, answer: _GroupOffsets) -> None:
         """`ask` asks again, without waiting for pending offsets: they are those of the own transaction."""
         self._answers.append((group_id, ask, answer))
 
@@ -43,5 +43,5 @@ class CoordinatorAnswers:
         self._answers.clear()
 
 
-def _to_text(offsets: _Answer) -> str:
+def _to_text(offsets: _GroupOffsets) -> str:
     return ", ".join(f"{tp}@{'none' if at is None else at.offset}" for tp, at in offsets.items()) or "nothing"
