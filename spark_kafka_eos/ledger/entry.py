@@ -65,8 +65,8 @@ class LedgerEntry:
     the commit left. `written` is for people and decides nothing.
 
     What an older release did not record is None, or empty. `buckets` is the number of buckets of a run in real time
-    (`real_time`), which commit without an entry: `sources` then are where some of them began, and only the group's
-    offsets say where they are.
+    (`real_time`), which commit without an entry: `sources` then are where some of them began, and only the offsets of
+    `group` say where they are.
     """
 
     query_id: str
@@ -83,6 +83,7 @@ class LedgerEntry:
     transaction_version: int | None = None
     written: BatchCounts | None = None
     buckets: int | None = None
+    group: str | None = None
 
     @property
     def ends(self) -> tuple[SourceProgress | None, ...] | None:

@@ -5,6 +5,7 @@
                   "run": id of the run that wrote it, "after": [the runs that committed before it, newest first],
                   "table": version of the table that took part,
                   "buckets": how many transactional ids commit by themselves, in real time ("v" is then 4),
+                  "group": where these commit the source's offsets,
                   "tv": transaction version of the commit (1, or 2 for KIP-890's),
                   "outputs": {topic: topic id},
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
@@ -14,7 +15,7 @@
                   "mac": signature with ledgerKey}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
-                 metadata: the same fields without "after", "tv", "outputs", "sources", "writes" and "written"
+                 metadata: the same fields without "after", "group", "tv", "outputs", "sources", "writes" and "written"
 
 `serial` increases by one with each commit, so the later of the two is known if one was lost.
 
@@ -125,6 +126,7 @@ def _more_fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
     if isinstance(entry, MovedLedger):
         return {}
     fields: dict[str, Any] = {"after": list(entry.earlier_runs)} if entry.earlier_runs else {}
+    fields |= {} if entry.group is None else {"group": entry.group}
     fields |= {} if entry.transaction_version is None else {"tv": entry.transaction_version}
     if entry.outputs:
         ids = sorted(entry.outputs.items())
@@ -183,7 +185,7 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
         case {"query": str(query_id), "batch": int(batch_id), "digest": str(range_digest)} if version == 1:
             return LedgerEntry(query_id=query_id, batch_id=batch_id, digest=range_digest)
         case {"query": str(query_id), "batch": int(batch_id), "digest": str(range_digest), "serial": int(serial)}:
-            run_id = fields.get("run")
+            run_id, group = fields.get("run"), fields.get("group")
             return LedgerEntry(
                 query_id=query_id,
                 batch_id=batch_id,
@@ -199,6 +201,7 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
                 transaction_version=_number(fields.get("tv"), "transaction version is"),
                 written=_written(fields.get("written")),
                 buckets=_number(fields.get("buckets"), "number of buckets is"),
+                group=group if isinstance(group, str) else None,
             )
     raise NotAnEntry("a field is missing")
 

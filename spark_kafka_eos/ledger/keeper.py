@@ -226,6 +226,7 @@ class LedgerKeeper:
             written=written,
             table=table,
             transaction_version=identity.transaction_version,
+            group=self._options.group_id,
         )
         pointers = {self.topic.at: entry_format.encode_pointer(entry, self._position, self._signer)}
         self.appended = self._sources.topic_ids({self.topic.at.topic})

@@ -18,8 +18,11 @@ def next_entry(
     written: BatchCounts | None,
     table: int | None,
     transaction_version: int,
+    group: str,
 ) -> LedgerEntry:
-    """The entry of `batch`, to be committed after `entry`. `clusters` has the cluster id of each of its sources."""
+    """The entry of `batch`, to be committed after `entry`. `clusters` has the cluster id of each of its sources, `group`
+    their offsets.
+    """
     outputs = {} if written is None else written.topic_ids
     last = entry if isinstance(entry, LedgerEntry) else None
     begun = {} if last is None else last.begun_by(batch.query_id)  # also by buckets that run on
@@ -49,4 +52,5 @@ def next_entry(
         transaction_version=transaction_version,
         written=written,
         buckets=batch.buckets,
+        group=None if batch.buckets is None else group,
     )

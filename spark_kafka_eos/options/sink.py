@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.options.values import Limit
 
 LEDGER_GROUP = ".ledger"  # after the transactional.id: the group that holds the pointer, and nothing else
+BUCKETS = ".bucket-"  # after the transactional.id of a query in real time, and before the number of the bucket
 # What to do where a source's topic is not on the sink's cluster.
 MISSING_SOURCE = (
     "If the source is on another cluster, set sourceClusters. If the topic was deleted, set failOnDataLoss=false on "
@@ -75,6 +76,11 @@ class SinkOptions:
     def ledger_group(self) -> str:
         """The consumer group that holds the ledger's pointer, and nothing else."""
         return self.transactional_id + LEDGER_GROUP
+
+
+def bucket_id(transactional_id: str, number: int) -> str:
+    """The transactional id of a bucket: that of the query, and the bucket's number."""
+    return f"{transactional_id}{BUCKETS}{number}"
 
 
 def ledger_topics(options: SinkOptions) -> list[str]:

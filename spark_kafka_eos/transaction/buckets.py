@@ -20,16 +20,11 @@ from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
 from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.sink import written_topics
+from spark_kafka_eos.options.sink import bucket_id, written_topics
 from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
 from spark_kafka_eos.transaction.steps import OwnerFacts, described
 
 _TIMEOUT_MS = 10_000  # a transaction lasts milliseconds; one that a killed worker leaves open holds readers back
-
-
-def bucket_id(transactional_id: str, number: int) -> str:
-    """The transactional id of a bucket: that of the query, and the bucket's number."""
-    return f"{transactional_id}.bucket-{number}"
 
 
 def last_outcome(facts: OwnerFacts) -> Literal["committed", "aborted", "unknown"]:

@@ -148,8 +148,8 @@ def site(kafka, tmp_path_factory) -> Site:
 
 
 def _cluster(kafka) -> None:
-    """The topics, and the queries orders-copy and orders-clean, which have read a part of their source."""
-    for topic in ("orders", "orders-copy", "orders-clean", "events-copy", "bookings-seen"):
+    """The topics, and the queries orders-copy, orders-clean and bids-loud, which have read a part of their source."""
+    for topic in ("orders", "orders-copy", "orders-clean", "bids-loud", "events-copy", "bookings-seen"):
         kafka.create_topic(topic, 2)
     kafka.create_topic("orders-dead", 1)
     for partition in (0, 1):
@@ -161,7 +161,7 @@ def _cluster(kafka) -> None:
         letter = DeadLetter(cause=cause, topic="orders", partition=0, offset=number, query_id="q")
         produce(kafka.bootstrap, "orders-dead", [b"bad"], headers=headers_of(letter))
     with Cluster(options_of(kafka.bootstrap)) as cluster:
-        for target in ("orders-copy", "orders-clean"):
+        for target in ("orders-copy", "orders-clean", "bids-loud"):
             query = Copy(kafka.bootstrap, cluster, "orders", target, options={"kafka.transactional.id": target})
             query.write_as = lambda rows, _: rows
             for batch in range(2):

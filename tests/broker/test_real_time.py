@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,8 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
+from rich.cells import cell_len
+from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.errors import (
@@ -35,10 +39,13 @@ from spark_kafka_eos.real_time.driver import RealTimeDriver
 from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.testing.proxy import Proxy
+from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.operators.queries import QueryReader
 from spark_kafka_eos.transaction.hanging import HangingTransactions
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.conftest import expire
+from tests.pages import ROOT
+from tests.producing import transact
 
 pytestmark = pytest.mark.broker
 
@@ -50,12 +57,15 @@ PARTITIONS = 3
 class Query:
     """A query that copies a topic in real time, as one run of it sees it."""
 
-    def __init__(self, kafka, source, target, *, run_id, query_id="query", name=None):
+    def __init__(self, kafka, source, target, *, run_id, query_id="query", name=None, group=None):
         self.source, self.target, self.run_id, self.query_id = source, target, run_id, query_id
         self.name = name or f"copy-{source}"
         servers = {"kafka.bootstrap.servers": kafka.bootstrap}
         self.options = sink_options(
-            servers | {"kafka.transactional.id": self.name, "topic": target}, WriteKind.FOREACH_BATCH
+            servers
+            | {"kafka.transactional.id": self.name, "topic": target}
+            | ({} if group is None else {"kafka.group.id": group}),
+            WriteKind.FOREACH_BATCH,
         )
         self.read = replace(source_options(servers | {"subscribe": source}, streaming=True), columns=("key", "value"))
         self.cluster = Cluster(self.options.client)
@@ -182,7 +192,9 @@ def test_the_next_batch_goes_on_where_the_last_one_ended(query, produce, output)
     assert (entry.batch_id, entry.buckets) == (1, 2)
     (status,) = QueryReader(copying.cluster, only=copying.name).read()
     assert status.entry == entry
-    assert status.sources == (), "only the group knows how far it came"
+    (source,) = status.sources
+    assert source is not None
+    assert sum(source.offsets.values()) == 40, "as the group says, not the ledger"
 
 
 def test_a_task_of_an_earlier_run_commits_nothing_once_the_next_run_has_begun(query, produce, output):
@@ -383,3 +395,83 @@ def test_a_transaction_that_a_dead_task_leaves_open_is_aborted_by_the_next_start
     assert copying.copy(copying.start(numbers=[0, 1])).error is None
     assert time.monotonic() - started < 8, "and nobody waited for its timeout"
     assert output() == list(range(30))
+
+
+# -- what operators see
+
+
+@pytest.fixture
+def command(either_kafka):
+    """`command(*words)`: what `kafka-eos` prints in 80 columns, and its exit code."""
+
+    def run(*words, code=0):
+        done = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, "--bootstrap-servers", either_kafka.bootstrap])
+        assert done.exit_code == code, done.output
+        return done.output
+
+    return run
+
+
+def test_operators_see_each_bucket_with_its_transaction_and_how_far_it_is_behind(
+    query, produce, command, either_kafka, topics
+):
+    produce(0, 30)
+    copying = query(group=f"group-of-{topics[0]}")
+    assert copying.copy(copying.start()).error is None
+    produce(30, 12)
+    holder = transact(either_kafka.bootstrap, topics[0], [b"1"] * 3, "leave open", partition=0)
+    bucket = transact(
+        either_kafka.bootstrap, topics[1], [b"1"], "leave open", transactional_id=f"{copying.name}.bucket-1"
+    )
+    try:
+        seen = json.loads(command("query", "show", copying.name, "--json"))
+        (listed,) = [each for each in json.loads(command("query", "list", "--json")) if each["group"] == seen["group"]]
+        lag = json.loads(command("query", "lag", copying.name, "--json"))
+        shown, lag_shown = (command("query", words, copying.name) for words in ("show", "lag"))
+        row = next(line for line in command("query", "list").splitlines() if "buckets" in line)
+    finally:
+        holder.abort_transaction(30)
+        bucket.abort_transaction(30)
+    assert seen["group"] == copying.options.group_id
+    assert [bucket["transactional_id"] for bucket in seen["buckets"]] == [f"{copying.name}.bucket-{n}" for n in (0, 1)]
+    assert [bucket["owner"]["state"] for bucket in seen["buckets"]] == ["CompleteCommit", "Ongoing"]
+    partitions = [[tp["partition"] for tp in bucket["partitions"]] for bucket in seen["buckets"]]
+    assert sorted(map(len, partitions)) == [1, 2] and sorted(itertools.chain(*partitions)) == [0, 1, 2]
+    assert [bucket["unread"] for bucket in seen["buckets"]] == [4 * len(numbers) for numbers in partitions]
+    assert [bucket["held"] for bucket in seen["buckets"]] == [3 * (0 in numbers) for numbers in partitions]
+    assert all(0 <= bucket["late_ms"] < 60_000 for bucket in seen["buckets"])
+    assert (seen["unread"], seen["held"], listed["unread"], lag["unread"]) == (12, 3, 12, 12)
+    assert [each["committed"] for each in lag["sources"][0]["partitions"]] == [10, 10, 10]
+    assert [each["topic"] for each in seen["outputs"]] == [topics[1]], "where a bucket has a transaction open"
+    assert max(map(cell_len, (shown + lag_shown).splitlines())) <= 80
+    said = " ".join(shown.split())
+    assert f"real time 2 buckets: {copying.name}.bucket-0 to .bucket-1" in said
+    assert re.search(r"│ 1 │ \d+/\d+ │ Ongoing, ", said)
+    assert "2 buckets" in row
+    assert len(re.findall(r"│ +[01] │ +10 │ +14 │", lag_shown)) == PARTITIONS, lag_shown
+
+
+def test_offsets_that_a_group_has_lost_are_unknown_and_not_those_at_which_the_buckets_began(
+    query, produce, command, either_kafka
+):
+    produce(0, 30)
+    copying = query()
+    copying.copy(copying.start())
+    expire(either_kafka.bootstrap, copying.options.group_id)
+    seen = json.loads(command("query", "lag", copying.name, "--json"))
+    why = f"group {copying.name!r} has no offset of it"
+    partitions = seen["sources"][0]["partitions"]
+    assert [(each["committed"], each["unknown"]) for each in partitions] == [(None, why)] * PARTITIONS
+    assert seen["unread"] is None
+    assert f"Unknown: {why}." in " ".join(command("query", "show", copying.name).split())
+
+
+def test_what_the_page_runs_works(query, produce, command):
+    produce(0, 30)
+    copying = query()
+    copying.copy(copying.start())
+    page = (ROOT / "docs" / "real-time.md").read_text()
+    commands = re.findall(r"^kafka-eos (query .*) --bootstrap-servers localhost:9092$", page, re.MULTILINE)
+    assert [text.split()[1] for text in commands] == ["show", "lag", "list"]
+    for text in commands:
+        assert "bucket" in command(*text.replace("bids-loud", copying.name).split())

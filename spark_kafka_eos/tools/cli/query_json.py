@@ -23,6 +23,7 @@ def query_json(status: QueryStatus, snapshot: Snapshot) -> dict[str, Any]:
         "pending": None if status.pending is None else commit_json(status.pending),
         **lag_json(status, snapshot.now_ms),
         "owner": _owner_json(status.owner),
+        **buckets_json(status, snapshot.now_ms),
     }
 
 
@@ -51,12 +52,34 @@ def lag_json(status: QueryStatus, now_ms: int) -> dict[str, Any]:
     return {"at_ms": now_ms, **totals, "sources": sources}
 
 
+def buckets_json(status: QueryStatus, now_ms: int) -> dict[str, Any]:
+    """The buckets of a query in real time, and their group."""
+    if not status.buckets:
+        return {}
+    buckets = []
+    for bucket in status.buckets:
+        part = status.of_bucket(bucket.number)
+        partitions = [tp for source in part.sources if source is not None for tp in source.all_partitions]
+        buckets.append(
+            {
+                "number": bucket.number,
+                "transactional_id": bucket.transactional_id,
+                "owner": _owner_json(bucket.owner),
+                "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in partitions],
+                "unread": part.unread,
+                "held": part.held,
+                "late_ms": part.late_ms(now_ms),
+            }
+        )
+    return {"group": status.group, "buckets": buckets}
+
+
 def _source_json(source: SourceLag, now_ms: int) -> dict[str, Any]:
     partitions = [
-        {"topic": tp.topic, "partition": tp.partition, "committed": at}
+        {"topic": tp.topic, "partition": tp.partition, "committed": source.offsets.get(tp)}
         | (_partition_json(source.partitions[tp], now_ms) if tp in source.partitions else {})
         | ({"unknown": source.unknown[tp]} if tp in source.unknown else {})
-        for tp, at in sorted(source.offsets.items())
+        for tp in source.all_partitions
     ]
     return {"cluster": source.cluster, "partitions": partitions}
 
@@ -107,6 +130,7 @@ def entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str, 
             for source in entry.ends
         ],
         "buckets": entry.buckets,
+        "group": entry.group,
     }  # fmt: skip
 
 

@@ -9,12 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.sink import LEDGER_GROUP
 from spark_kafka_eos.participants.diagnosis import TableDiagnosis
+from spark_kafka_eos.real_time.buckets import bucket_of
 from spark_kafka_eos.tools.cli.outputs import output_lines
 from spark_kafka_eos.tools.cli.refusal import owner_words, state_words
 from spark_kafka_eos.tools.cli.shown import moment, size
@@ -49,6 +51,7 @@ def list_table(queries: Sequence[QueryStatus], now_ms: int) -> Table:
     table = Table(*columns)
     for status in queries:
         ago = "" if status.last is None else _ago(now_ms - status.last.record.timestamp_ms)
+        ago = f"began {ago}" if status.buckets else ago
         batch = "?" if status.entry is None else str(status.entry.batch_id)
         texts = (
             status.transactional_id,
@@ -56,10 +59,26 @@ def list_table(queries: Sequence[QueryStatus], now_ms: int) -> Table:
             ago,
             _count(status.unread),
             _count(status.held),
-            state_words(status.owner),
+            transaction_words(status),
         )
         table.add_row(*(Text(text) for text in texts))
     return table
+
+
+def transaction_words(status: QueryStatus) -> str:
+    """The state of a query's transaction, or in real time of those of its buckets."""
+    if not status.buckets:
+        return state_words(status.owner)
+    states = [bucket.owner for bucket in status.buckets]
+    opened = [owner for owner in states if isinstance(owner, TransactionFacts) and owner.is_open]
+    unknown = sum(isinstance(owner, Unavailable) for owner in states)
+    words = [_buckets(len(states))]
+    if opened:
+        oldest = max(opened, key=lambda owner: owner.age_ms or 0)
+        words.append(f"{len(opened)} open: {state_words(oldest)}")
+    if unknown:
+        words.append(f"{unknown} unknown")
+    return ", ".join(words)
 
 
 def remarks(reader: QueryReader, snapshot: Snapshot, skipped: int) -> Iterator[Text]:
@@ -100,8 +119,10 @@ def description(
     facts = (*_facts(status, now_ms, ledger), *output_lines(written, now_ms))
     for name, text in (*facts, *(() if table is None else table_lines(table))):
         grid.add_row(name, Text(text))
-    partitions = any(source is not None for source in status.sources)
-    return Group(grid, *([lag_view(Snapshot(queries=[status], now_ms=now_ms))] if partitions else []))
+    tables: list[RenderableType] = [buckets_table(status, now_ms)] if status.buckets else []
+    if any(source is not None for source in status.sources):
+        tables.append(lag_view(Snapshot(queries=[status], now_ms=now_ms)))
+    return Group(grid, *tables)
 
 
 def _facts(status: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str, str]]:
@@ -114,8 +135,11 @@ def _facts(status: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str,
     if ledger:
         yield "ledger", ledger
     yield "owner", owner_words(status.owner)
-    if status.entry is not None and status.entry.buckets is not None:
-        yield "real time", f"{status.entry.buckets} buckets. How far they came is in the group's offsets."
+    if status.buckets:
+        first, last = status.buckets[0].transactional_id, status.buckets[-1].transactional_id
+        more = f" to {last.removeprefix(status.transactional_id)}" if len(status.buckets) > 1 else ""
+        yield "real time", f"{_buckets(len(status.buckets))}: {first}{more}"
+        yield "group", f"{status.group}, with the offsets that the buckets commit"
     elif not status.sources:
         yield "sources", "The ledger does not contain where they ended."
 
@@ -124,6 +148,9 @@ def _last(status: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
     match status.last:
         case None:
             yield "last commit", "none"
+        case RecordedEntry(entry=LedgerEntry(buckets=int()) as entry, record=LedgerRecord(timestamp_ms=at_ms)):
+            yield "buckets began", f"{_ago(now_ms - at_ms)}, {moment(at_ms)} UTC, number {entry.serial}"
+            yield "batch", f"{entry.batch_id} of query {entry.query_id}"
         case RecordedEntry(entry=UnreadableEntry(description=description)):
             yield "last commit", description
         case RecordedEntry(entry=LedgerEntry() as entry, record=LedgerRecord(timestamp_ms=at_ms)):
@@ -146,17 +173,48 @@ def _last(status: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
                 )
 
 
+def buckets_table(status: QueryStatus, now_ms: int) -> Table:
+    """A row for each bucket of a query in real time: its last transaction, and how far its partitions are behind."""
+    names = ("partitions", "unread", "held", "late")
+    table = Table(
+        Column("bucket", justify="right"),
+        Column("producer", justify="right", overflow="fold"),
+        Column("transaction", overflow="fold"),
+        *(Column(name, justify="right") for name in names),
+    )
+    for bucket in status.buckets:
+        part, owner = status.of_bucket(bucket.number), bucket.owner
+        producer = f"{owner.producer_id}/{owner.epoch}" if isinstance(owner, TransactionFacts) else ""
+        partitions = sum(len(source.all_partitions) for source in part.sources if source is not None)
+        late = part.late_ms(now_ms)
+        texts = (
+            str(bucket.number),
+            producer,
+            state_words(owner),
+            str(partitions),
+            _count(part.unread),
+            _count(part.held),
+            "?" if late is None else duration(late) if part.unread else "-",
+        )
+        table.add_row(*(Text(text) for text in texts))
+    return table
+
+
 def lag_view(snapshot: Snapshot) -> RenderableType:
     status = snapshot.status
-    names = ("partition", "committed", "stable", "end", "unread", "held", "late")
-    table = Table(Column(names[0], overflow="fold"), *(Column(name, justify="right") for name in names[1:]))
+    names = ("committed", "stable", "end", "unread", "held", "late")
+    bucket_names = ("bucket",) if status.buckets else ()
+    table = Table(
+        Column("partition", overflow="fold"), *(Column(name, justify="right") for name in (*bucket_names, *names))
+    )
     remarks: list[Text] = []
     for source in status.sources:
         if source is None:
             remarks.append(Text("A source is not Kafka; its lag is unknown."))
             continue
-        for tp in sorted(source.offsets):
-            texts = _lag_row(source, tp, snapshot.now_ms)
+        for tp in source.all_partitions:
+            bucket = [str(bucket_of(tp, len(status.buckets)))] if status.buckets else []
+            texts = (str(tp), *bucket, *_lag_row(source, tp, snapshot.now_ms))
             table.add_row(*(Text(text) for text in texts))
     remarks += [Text(f"Unknown: {why}.") for why in status.unknown]
     if status.lost:
@@ -167,10 +225,10 @@ def lag_view(snapshot: Snapshot) -> RenderableType:
 def _lag_row(source: SourceLag, tp: TopicPartition, now_ms: int) -> Sequence[str]:
     lag = source.partitions.get(tp)
     if lag is None:
-        return str(tp), str(source.offsets[tp]), *["?"] * 5
+        return str(source.offsets.get(tp, "?")), *["?"] * 5
     late = lag.late_ms(now_ms)
     ends = (lag.committed, lag.log_ends.last_stable_offset, lag.log_ends.high_watermark, lag.unread, lag.held)
-    return str(tp), *map(str, ends), "?" if late is None else duration(late) if lag.unread else "-"
+    return *map(str, ends), "?" if late is None else duration(late) if lag.unread else "-"
 
 
 def ledger_view(snapshot: Snapshot) -> RenderableType:
@@ -232,6 +290,10 @@ def history_view(snapshot: Snapshot) -> RenderableType:
 
 def _ago(milliseconds: int) -> str:
     return "just now" if milliseconds < 2_000 else f"{duration(milliseconds)} ago"
+
+
+def _buckets(count: int) -> str:
+    return "1 bucket" if count == 1 else f"{count} buckets"
 
 
 def _count(number: int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable, open_in
 from spark_kafka_eos.kafka.words import duration
+from spark_kafka_eos.tools.cli.query_tables import transaction_words
 from spark_kafka_eos.tools.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
 from spark_kafka_eos.tools.operators.outputs import outputs
 from spark_kafka_eos.tools.operators.status import QueryStatus
@@ -151,11 +152,14 @@ def _partition_row(survey: Survey, part: OpenPart) -> Row:
 
 
 def _query_row(query: QueryStatus, survey: Survey) -> Row:
+    began = "began " if query.buckets else ""
     committed = None if query.last is None else max(0, survey.taken_ms - query.last.record.timestamp_ms)
     counts = [output.held_offsets for output in outputs(query.outputs, survey) if output.held_offsets is not None]
     written = sum(counts) if counts else None
     batch = None if query.entry is None else query.entry.batch_id
     match query.owner:
+        case _ if query.buckets:
+            transaction = transaction_words(query)
         case TransactionFacts(state=state):
             transaction = state
         case Unavailable(reason=reason):
@@ -167,7 +171,7 @@ def _query_row(query: QueryStatus, survey: Survey) -> Row:
         cells=(
             query.transactional_id,
             "?" if batch is None else str(batch),
-            "" if committed is None else f"{duration(committed)} ago",
+            "" if committed is None else f"{began}{duration(committed)} ago",
             "unknown" if query.unread is None else str(query.unread),
             "unknown" if query.held is None else str(query.held),
             "unknown" if written is None else str(written),

@@ -26,8 +26,10 @@ from spark_kafka_eos.tools.operators.status import (
     QueryStatus,
     RecordedEntry,
     SourceLag,
+    buckets_of,
     copies_of,
     entry_of,
+    in_real_time,
 )
 from spark_kafka_eos.tools.operators.unread import LogRange, first_times, log_ranges
 
@@ -83,6 +85,9 @@ class QueryReader:
         statuses = [status for status in statuses if status.commits or status.pending]
         self.outputs.update(topic for status in statuses for topic in status.outputs)
         if lag:
+            statuses = [
+                in_real_time(status, self._offsets(status)) if status.buckets else status for status in statuses
+            ]
             statuses = self._with_lag(statuses, times=times)
         return self._with_owners(statuses) if owners else statuses
 
@@ -135,6 +140,15 @@ class QueryReader:
     def _ledger(self, name: str) -> LedgerReader:
         return LedgerReader(self._cluster, name, keep=self._keep, only=self._only)
 
+    def _offsets(self, status: QueryStatus) -> Mapping[TopicPartition, OffsetAndMetadata] | str:
+        """What the group of a query in real time has committed, without waiting for what is open; or why that is not
+        known.
+        """
+        try:
+            return GroupCoordinator(self._cluster, status.group).fetch_all(require_stable=False)
+        except KafkaEosError as error:
+            return error.what
+
     def _with_lag(self, statuses: Sequence[QueryStatus], *, times: bool) -> list[QueryStatus]:
         by_cluster: dict[str, set[TopicPartition]] = {}
         for _, source in _sources(statuses):
@@ -164,6 +178,7 @@ class QueryReader:
         now_ms = int(time.time() * 1e3)
         owners: Mapping[str, TransactionFacts | Unavailable | None]
         names = {status.transactional_id for status in statuses}
+        names |= {bucket.transactional_id for status in statuses for bucket in status.buckets}
         try:
             if len(names) <= _FEW:
                 owners = {name: describe.transaction(self._cluster, name, now_ms=now_ms) for name in names}
@@ -173,7 +188,14 @@ class QueryReader:
                 owners = {**unlisted, **described(self._cluster, listings, now_ms=now_ms)}
         except KafkaEosError as error:
             owners = dict.fromkeys(names, Unavailable(reason=error.what))
-        return [replace(status, owner=owners[status.transactional_id]) for status in statuses]
+        return [
+            replace(
+                status,
+                owner=owners[status.transactional_id],
+                buckets=tuple(replace(bucket, owner=owners[bucket.transactional_id]) for bucket in status.buckets),
+            )
+            for status in statuses
+        ]
 
 
 def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None:
@@ -236,7 +258,7 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     lags = tuple(
         None if source is None else SourceLag(cluster=source.cluster, offsets=source.offsets) for source in sources
     )
-    return replace(status, sources=lags)
+    return replace(status, sources=lags, buckets=buckets_of(status.entry, name))
 
 
 def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
@@ -266,7 +288,8 @@ def _lag(
         for tp, at in sorted(source.offsets.items())
         if tp in ranges
     }
-    return replace(source, partitions=partitions, unknown={tp: unknown[tp] for tp in source.offsets if tp in unknown})
+    without_ends = {tp: unknown[tp] for tp in source.offsets if tp in unknown}
+    return replace(source, partitions=partitions, unknown={**source.unknown, **without_ends})
 
 
 def _timed(source: SourceLag, cluster: Cluster) -> SourceLag:

@@ -6,14 +6,17 @@ milliseconds since 1970: those of commits and records by the clock of who wrote 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger import copies
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
 from spark_kafka_eos.ledger.records import LedgerRecord
+from spark_kafka_eos.options.sink import bucket_id
+from spark_kafka_eos.real_time.buckets import bucket_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +66,37 @@ class PartitionLag:
 class SourceLag:
     """One Kafka source of a query: the id of its `cluster`, the committed `offsets`, and the lag of each partition.
 
-    `unknown` says for the other partitions why their lag is not known.
+    `unknown` says for the other partitions why their lag is not known: of a query in real time it may even be unknown
+    what it has committed.
     """
 
     cluster: str
     offsets: Offsets
     partitions: Mapping[TopicPartition, PartitionLag] = field(default_factory=dict)
     unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    @property
+    def all_partitions(self) -> list[TopicPartition]:
+        """Sorted, with those whose committed offset is not known."""
+        return sorted({*self.offsets, *self.unknown})
+
+    def among(self, partitions: Collection[TopicPartition]) -> SourceLag:
+        """The same of these partitions alone."""
+        return replace(
+            self,
+            offsets={tp: at for tp, at in self.offsets.items() if tp in partitions},
+            partitions={tp: lag for tp, lag in self.partitions.items() if tp in partitions},
+            unknown={tp: why for tp, why in self.unknown.items() if tp in partitions},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketStatus:
+    """A bucket of a query in real time: its `number`, its transactional id, and who owns that, as in QueryStatus."""
+
+    number: int
+    transactional_id: str
+    owner: TransactionFacts | Unavailable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +106,8 @@ class QueryStatus:
     `commits` are its last committed records, oldest first; compaction keeps at least one. `pending` is the record of a
     transaction whose outcome is not known yet. `sources` are those of the last commit, in Spark's order, None for a
     source that is not Kafka; empty if the ledger does not contain them. `owner` is what the transaction coordinator
-    says: None if it has forgotten the id, or if it was not asked.
+    says: None if it has forgotten the id, or if it was not asked. A query in real time has `buckets`, and its sources
+    are those of its group, empty if that was not asked.
     """
 
     transactional_id: str
@@ -88,6 +116,7 @@ class QueryStatus:
     pending: RecordedEntry | None = None
     sources: tuple[SourceLag | None, ...] = ()
     owner: TransactionFacts | Unavailable | None = None
+    buckets: tuple[BucketStatus, ...] = ()
 
     @property
     def last(self) -> RecordedEntry | None:
@@ -101,12 +130,29 @@ class QueryStatus:
         return entry if isinstance(entry, LedgerEntry) else None
 
     @property
+    def group(self) -> str:
+        """The group with the offsets of a query in real time; entries that do not name it have the default."""
+        entry = self.entry
+        return (entry and entry.group) or self.transactional_id
+
+    def of_bucket(self, number: int) -> QueryStatus:
+        """The same, with the source partitions of one bucket alone."""
+        count = len(self.buckets)
+        sources = tuple(
+            source and source.among({tp for tp in source.all_partitions if bucket_of(tp, count) == number})
+            for source in self.sources
+        )
+        return replace(self, sources=sources)
+
+    @property
     def outputs(self) -> set[str]:
         """The topics that the commits in `commits` wrote, and those of a transaction whose outcome is not known yet;
-        none if the ledger does not say.
+        none if the ledger does not say. Of a query in real time those in which its buckets have transactions open.
         """
         entries = [recorded.entry for recorded in (*self.commits, self.pending) if recorded is not None]
-        return {topic for entry in entries if isinstance(entry, LedgerEntry) for topic in entry.outputs}
+        opened = [bucket.owner for bucket in self.buckets if isinstance(bucket.owner, TransactionFacts)]
+        by_buckets = {tp.topic for owner in opened if owner.is_open for tp in owner.partitions} - {OFFSETS_TOPIC}
+        return by_buckets.union(*(entry.outputs for entry in entries if isinstance(entry, LedgerEntry)))
 
     @property
     def commits_missing(self) -> int:
@@ -144,6 +190,34 @@ class QueryStatus:
         """The age of the oldest unread record of all partitions; None if that of none is known."""
         late = [late for lag in self.partitions if (late := lag.late_ms(now_ms)) is not None]
         return max(late, default=None)
+
+
+def in_real_time(status: QueryStatus, committed: Mapping[TopicPartition, OffsetAndMetadata] | str) -> QueryStatus:
+    """A query in real time with what its group has `committed`, or why that is not known, as its sources.
+
+    Offsets that somebody else has set there count: the query will go on at them.
+    """
+    entry = status.entry
+    sources: list[SourceLag | None] = []
+    for source in (entry and entry.sources) or ():
+        if source is None:
+            sources.append(None)
+            continue
+        offsets = {} if isinstance(committed, str) else {
+            tp: committed[tp].offset for tp in source.offsets if tp in committed
+        }  # fmt: skip
+        why = committed if isinstance(committed, str) else f"group {status.group!r} has no offset of it"
+        lacking = source.offsets.keys() - offsets.keys()
+        sources.append(SourceLag(cluster=source.cluster, offsets=offsets, unknown=dict.fromkeys(lacking, why)))
+    return replace(status, sources=tuple(sources))
+
+
+def buckets_of(entry: LedgerEntry | None, transactional_id: str) -> tuple[BucketStatus, ...]:
+    """The buckets of a query by its last entry, whose owners are not known yet; none if it is not in real time."""
+    count = (entry and entry.buckets) or 0
+    return tuple(
+        BucketStatus(number=number, transactional_id=bucket_id(transactional_id, number)) for number in range(count)
+    )
 
 
 def entry_of(value: bytes) -> LedgerEntry | MovedLedger | UnreadableEntry:

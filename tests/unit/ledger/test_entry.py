@@ -198,7 +198,7 @@ def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
 
 
 def test_an_entry_in_real_time_has_a_version_that_releases_without_it_refuse_and_no_ends() -> None:
-    in_real_time = replace(ENTRY, buckets=4)
+    in_real_time = replace(ENTRY, buckets=4, group="g")
     assert b'"v":4' in entry_format.encode_record(in_real_time)
     assert entry_format.decode_record(entry_format.encode_record(in_real_time)) == in_real_time
     assert entry_format.decode_committed(entry_format.encode_pointer(in_real_time, 7)).buckets == 4

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, UnreadableEntry
@@ -19,7 +19,15 @@ from spark_kafka_eos.tools.cli import query_tables as command
 from spark_kafka_eos.tools.cli.query_json import entry_json
 from spark_kafka_eos.tools.cli.query_tables import description, list_table
 from spark_kafka_eos.tools.cli.refusal import diagnosis_json, diagnosis_view
-from spark_kafka_eos.tools.operators.status import PartitionLag, QueryStatus, RecordedEntry, SourceLag
+from spark_kafka_eos.tools.operators.status import (
+    BucketStatus,
+    PartitionLag,
+    QueryStatus,
+    RecordedEntry,
+    SourceLag,
+    buckets_of,
+    in_real_time,
+)
 from tests.batches import reads, record
 
 NOW = 1_800_000_000_000
@@ -51,11 +59,39 @@ def query(entry, owner):
 def test_a_query_in_real_time_shows_its_buckets_and_nothing_that_only_the_group_knows():
     began = SourceProgress(cluster="A", offsets={O0: 7})
     entry = LedgerEntry(query_id="q", batch_id=0, digest="d", serial=1, sources=(began,), buckets=4)
-    text = shown(description(query(entry, OPEN), NOW))
-    assert "4 buckets. How far they came is in the group's offsets." in " ".join(text.split())
+    status = replace(query(entry, OPEN), buckets=buckets_of(entry, LONG))
+    text = shown(description(status, NOW))
+    assert f"4buckets:{LONG}.bucket-0to.bucket-3" in cells(text)
     assert "committed" not in text
     assert entry_json(entry)["sources"] is None
     assert entry_json(entry)["buckets"] == 4
+
+
+def test_the_transactions_of_buckets_are_counted_by_what_their_coordinators_say():
+    done = replace(OPEN, state="CompleteCommit")
+    younger = replace(OPEN, started_ms=NOW - 2_000)
+    owners = (done, OPEN, younger, Unavailable(reason="DENIED"), None)
+    buckets = tuple(
+        BucketStatus(number=number, transactional_id=f"t.bucket-{number}", owner=owner)
+        for number, owner in enumerate(owners)
+    )
+    status = replace(query(LedgerEntry(query_id="q", batch_id=0, digest="d"), OPEN), buckets=buckets)
+    assert command.transaction_words(status) == "5 buckets, 2 open: Ongoing, 61 s, 1 unknown"
+    assert command.transaction_words(replace(status, buckets=buckets[:1])) == "1 bucket"
+
+
+def test_a_query_in_real_time_is_where_its_group_is_and_what_the_group_lacks_is_unknown():
+    o1 = TopicPartition(O0.topic, 1)
+    began = SourceProgress(cluster="A", offsets={O0: 7, o1: 8})
+    entry = LedgerEntry(query_id="q", batch_id=0, digest="d", serial=1, sources=(began, None), buckets=2, group="g")
+    status = replace(query(entry, OPEN), buckets=buckets_of(entry, LONG))
+    elsewhere = {TopicPartition("other", 0): OffsetAndMetadata(offset=1, metadata="")}
+    source, none = in_real_time(status, {O0: OffsetAndMetadata(offset=70, metadata=""), **elsewhere}).sources
+    assert source == SourceLag(cluster="A", offsets={O0: 70}, unknown={o1: "group 'g' has no offset of it"})
+    assert none is None
+    (denied, _) = in_real_time(status, "denied").sources
+    assert denied == SourceLag(cluster="A", offsets={}, unknown={O0: "denied", o1: "denied"})
+    assert query(replace(entry, group=None), OPEN).group == LONG
 
 
 @pytest.mark.parametrize(
