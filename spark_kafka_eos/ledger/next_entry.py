@@ -20,8 +20,8 @@ def next_entry(
     transaction_version: int,
     group: str,
 ) -> LedgerEntry:
-    """The entry of `batch`, to be committed after `entry`. `clusters` has the cluster id of each of its sources, `group`
-    their offsets.
+    """The entry of `batch`, to be committed after `entry`. `clusters` has the cluster id of each of its sources,
+    `group` is where their offsets are committed.
     """
     outputs = {} if written is None else written.topic_ids
     last = entry if isinstance(entry, LedgerEntry) else None
