@@ -39,12 +39,31 @@ def found_in(text: str) -> list[str]:
     return [f"{match[0]!r}: better {better!r}" for phrase, better in PHRASES for match in phrase.finditer(words)]
 
 
+def wide_lines(text: str) -> list[str]:
+    """The lines of prose wider than 120 columns that could be broken; not tables, code, HTML and pictures."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in prose.splitlines() if not line.lstrip().startswith(("|", "<", "!"))]
+    return [
+        line for line in lines if len(line) > 120 and len(line.split()) > 2
+    ]  # a mark and an address stay as they are
+
+
 # docs/options.md is made from the code's texts
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.name != "options.md"], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_a_page_is_in_plain_english(page):
     assert found_in(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_at_most_120_columns_wide(page):
+    assert wide_lines(page.read_text()) == []
+
+
+def test_a_wide_line_of_prose_is_noticed_and_one_of_code_or_of_a_table_is_not():
+    wide = "word " * 25
+    assert wide_lines(f"{wide}\n```python\n{wide}\n```\n| {wide}\n- [{'a' * 120}](b)") == [wide]
 
 
 def test_the_codes_texts_are_in_plain_english():
