@@ -10,7 +10,6 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema, errors_of_source
-from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS
 from spark_kafka_eos.registry import connect_json
 from spark_kafka_eos.registry.client import (
     References,
@@ -59,8 +58,7 @@ class ConfluentDecoder:
 
         Raises UndecodableRecord in mode "fail", RegistryError in both.
         """
-        name = SCHEMA_IDS["key" if self.key else "value"]
-        ids = None if headers is None else header_ids(headers, name).cast(pa.binary())
+        ids = None if headers is None else header_ids(headers, "key" if self.key else "value")
         with errors_of_source():
             decoded = decode(
                 values.cast(pa.binary()),

@@ -9,6 +9,7 @@ batch waiting for answers.
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from spark_kafka_eos.errors import ConfigurationError, RegistryError
@@ -34,9 +35,11 @@ _MOST_UNKNOWN = 100  # ids in `_UNKNOWN_AGAIN`: each is one request, so about ha
 MOST_REFERENCES = 100  # of a schema: each is one request, and the largest that people write have some dozens
 LARGEST_TEXT = 1_000_000  # characters of a schema with its references: some seconds to parse; most have some thousand
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
+_SERIALIZED = "serialized"  # the form to ask for: Protobuf files are .proto text otherwise, or what was registered
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _CONTEXT = re.compile(r":\.[^:]*:")  # before a subject's name; each context has ids and subjects of its own
 _T = TypeVar("_T")
+_Read = TypeVar("_Read", bound=Schema | RegisteredSchema)
 
 
 class UnknownSchema(LookupError):
@@ -167,7 +170,7 @@ class Session:
 
     def _by_id(self, key: int, subject: str | None, serialized: bool) -> SchemaText:
         def ask(within: str | None) -> SchemaText:
-            read = self._fetched(lambda client: client.get_schema(key, within, fmt=_form(serialized)))
+            read = self._read(lambda client, form: client.get_schema(key, within, fmt=form), serialized)
             return self._text(read, subject, serialized)
 
         if subject:  # so that the registry looks in its context, and asks for rights on nothing else
@@ -178,7 +181,7 @@ class Session:
 
     def _by_guid(self, key: UUID, subject: str | None, serialized: bool) -> SchemaText:
         def ask() -> SchemaText:
-            read = self._fetched(lambda client: client.get_schema_by_guid(str(key), fmt=_form(serialized)))
+            read = self._read(lambda client, form: client.get_schema_by_guid(str(key), fmt=form), serialized)
             return self._text(read, subject, serialized)
 
         # A registry that has no GUIDs answers that there is no such path, so it does not have this one.
@@ -190,8 +193,8 @@ class Session:
         def ask() -> SubjectVersion:
             version = self._fetched(lambda client: client.get_latest_version(subject))
             serialized = version.schema.schema_type == "PROTOBUF"
-            if serialized:
-                version = self._fetched(lambda client: client.get_latest_version(subject, fmt=_form(serialized)))
+            if _is_proto_text(version.schema):
+                version = self._fetched(lambda client: client.get_latest_version(subject, fmt=_SERIALIZED))
             where = version.subject or subject
             return SubjectVersion(where, cast(int, version.schema_id), self._text(version.schema, where, serialized))
 
@@ -218,6 +221,15 @@ class Session:
         return SubjectVersion(
             subject, schema_id, self.schema(schema_id, subject=subject, serialized=text.kind == "PROTOBUF")
         )
+
+    def _read(self, fetch: Callable[[SchemaRegistryClient, str | None], _Read], serialized: bool) -> _Read:
+        """What the registry answers; with `serialized`, a Protobuf file as a descriptor. One that was registered as a
+        descriptor is taken as that: of it, Apicurio 3 has no other form.
+        """
+        answer = self._fetched(lambda client: fetch(client, None))
+        if serialized and _is_proto_text(answer.schema if isinstance(answer, RegisteredSchema) else answer):
+            return self._fetched(lambda client: fetch(client, _SERIALIZED))
+        return answer
 
     def _fetched(self, fetch: Callable[[SchemaRegistryClient], _T]) -> _T:
         """What the registry answers now. The client would repeat what it has read before, in whatever form that was."""
@@ -267,8 +279,9 @@ class Session:
         """
         name, version = str(reference.subject), cast(int, reference.version)
         place = name if _context(name) else _context(subject) + name
-        form = _form(serialized)
-        read = self._fetched(lambda client: client.get_version(place, version, deleted=True, fmt=form)).schema
+        read = self._read(
+            lambda client, form: client.get_version(place, version, deleted=True, fmt=form), serialized
+        ).schema
         return read.schema_str or "", read.references or [], place
 
     def _ask(self, what: str, ask: Callable[[], _T], *, any_404: bool = False) -> _T:
@@ -300,6 +313,12 @@ def _schema(text: str, kind: SchemaType, references: References) -> Schema:
     return Schema(text, kind, made)
 
 
-def _form(serialized: bool) -> str | None:
-    """What to ask for: Protobuf files are .proto text otherwise, or whatever they were registered as."""
-    return "serialized" if serialized else None
+def _is_proto_text(schema: Schema) -> bool:
+    """Whether it is a Protobuf file, and no descriptor: its text has signs that base64 has not."""
+    if schema.schema_type != "PROTOBUF":
+        return False
+    try:
+        base64.b64decode(schema.schema_str or "", validate=True)
+    except ValueError:
+        return True
+    return False

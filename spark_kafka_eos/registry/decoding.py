@@ -22,7 +22,7 @@ from spark_kafka_eos.kafka.wire.columns import Int64s
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import NotAsked, Registry, TooLargeSchema, UnknownSchema
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
-from spark_kafka_eos.registry.framing import Group, SchemaKey, framed, with_indexes
+from spark_kafka_eos.registry.framing import Group, HeaderIds, SchemaKey, framed, with_indexes
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, rows_of
 from spark_kafka_eos.registry.rules import READING, rule_names
@@ -54,7 +54,7 @@ class Decoded(NamedTuple):
 
 def decode(
     values: pa.BinaryArray,
-    ids: pa.BinaryArray | None,
+    ids: HeaderIds | None,
     registry: Registry,
     target: QuerySchema,
     *,

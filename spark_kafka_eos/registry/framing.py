@@ -6,8 +6,10 @@
                                                    body alone
 
 In Protobuf, the indexes of the message in its file follow the id or GUID, also in the header. AWS Glue's serializers
-write 3, a byte for the compression and a UUID, which only Glue's own registry knows. Apicurio's write 0 and an id of 8
-bytes by default: it begins as if the id were 0, and no registry gives that.
+write 3, a byte for the compression and a UUID, which only Glue's own registry knows. Apicurio's of version 2 write 0
+and an id of 8 bytes by default: it begins as if the id were 0, and no registry gives that. Serializers of other
+registries can put the id into headers of their own (schema_headers). The value is then the body alone, which may begin
+with 0.
 
 Of several headers with an id the last one counts, as for Java's and .NET's clients: who adds one adds it at the end.
 
@@ -17,6 +19,7 @@ AWS Glue Schema Registry's `AWSSchemaRegistryConstants`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -26,6 +29,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_kafka_eos.kafka.wire.columns import lengths
+from spark_kafka_eos.kafka.wire.schema_headers import CONFLUENT, name_schema
 
 SchemaKey = int | UUID
 
@@ -39,10 +43,30 @@ GLUE: Final = "the value was written by a serializer of AWS Glue's schema regist
 
 IN_HEADER: Final = "the header for the schema id has none (magic byte 0 or 1)"
 
+_APICURIO = "apicurio.registry.as-confluent=true (in version 3 no id-handler) and apicurio.registry.use-id=contentId"
+
 EIGHT_BYTES: Final = (
-    "the value has a schema id of 8 bytes, as Apicurio's serializers write it by default, and those of 4 are read: set "
-    "the serializer's apicurio.registry.as-confluent=true and apicurio.registry.use-id=contentId"
+    "the value has a schema id of 8 bytes, as Apicurio's serializers of version 2 write it by default, and those of 4 "
+    f"are read: set the serializer's {_APICURIO}"
 )
+
+# By the first part of a header's name: whose serializers write it, and what to do instead.
+_OTHER_HEADERS: Final = {
+    "apicurio": ("Apicurio's", f"set the serializer's apicurio.registry.headers.enabled=false, {_APICURIO}"),
+    "com": ("IBM Event Streams'", "let them put it before the value"),
+    "content-type": ("Azure Schema Registry's", "it is another registry, without Confluent's API"),
+    "key": ("Cloudera's", "set the serializer's store.schema.version.id.in.header=false"),
+    "value": ("Cloudera's", "set the serializer's store.schema.version.id.in.header=false"),
+}
+
+
+def in_other_header(name: str) -> str:
+    """Why a value is not decoded whose schema the header `name` names."""
+    whose, action = _OTHER_HEADERS[name.split(".", maxsplit=1)[0]]
+    return (
+        f"the schema is named by the header {name}, which {whose} serializers write, and ids are read before the value "
+        f"or in Confluent's headers: {action}. If the value has an id and the header is left over, do not pass headers"
+    )
 
 
 class Group(NamedTuple):
@@ -58,41 +82,54 @@ class Framed(NamedTuple):
     unframed: dict[int, str]  # rows without a schema id, and why
 
 
-def framed(values: pa.BinaryArray, ids: pa.BinaryArray | None = None) -> Framed:
-    """The schemas of `values`. `ids` has the header of each row, or null for a row whose value has its id itself. Null
-    values belong to no group.
+class HeaderIds(NamedTuple):
+    """Of each row the header with the schema id, null where there is none, and of rows whose last such header is of
+    another registry's serializer the name of that.
+    """
+
+    confluent: pa.BinaryArray
+    others: Mapping[int, str]
+
+
+def framed(values: pa.BinaryArray, ids: HeaderIds | None = None) -> Framed:
+    """The schemas of `values`. A row without a header in `ids` has its id before the value. Null values belong to no
+    group.
     """
     present = ~values.is_null().to_numpy(zero_copy_only=False)
-    if ids is None or ids.null_count == len(ids):
+    if ids is None:
         return _prefixed(values, np.flatnonzero(present), in_header=False)
-    in_header = ~ids.is_null().to_numpy(zero_copy_only=False)
-    of_header = _prefixed(ids, np.flatnonzero(present & in_header), in_header=True)
+    others = {row: in_other_header(name) for row, name in ids.others.items() if present[row]}
+    present[list(others)] = False
+    in_header = ~ids.confluent.is_null().to_numpy(zero_copy_only=False)
+    of_header = _prefixed(ids.confluent, np.flatnonzero(present & in_header), in_header=True)
     of_value = _prefixed(values, np.flatnonzero(present & ~in_header), in_header=False)
-    return Framed(of_header.groups + of_value.groups, of_header.unframed | of_value.unframed)
+    return Framed(of_header.groups + of_value.groups, others | of_header.unframed | of_value.unframed)
 
 
-def header_ids(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """The value of each row's last header `name`; null where there is none. Headers are as Spark's Kafka source has
-    them: a list of structs of key and value.
+def header_ids(headers: pa.ListArray, column: str) -> HeaderIds:
+    """Each row's last header that names the schema of `column`, "key" or "value". Headers are as Spark's Kafka source
+    has them: a list of structs of key and value.
     """
     entries = headers.flatten()
-    matches = np.flatnonzero(
-        pc.equal(entries.field(0), name).fill_null(fill_value=False).to_numpy(zero_copy_only=False)
-    )
+    matches = np.flatnonzero(name_schema(entries, column))
     count = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     places = np.full(len(headers), -1, np.int64)
     places[np.repeat(np.arange(len(headers)), count)[matches]] = matches  # of a row's, the last one stays
-    return entries.field(1).take(pa.array(places, mask=places < 0))
+    names = entries.field(0).take(pa.array(places, mask=places < 0))
+    other = np.flatnonzero(pc.not_equal(names, CONFLUENT[column]).fill_null(False).to_numpy(zero_copy_only=False))
+    places[other] = -1
+    ids = entries.field(1).take(pa.array(places, mask=places < 0)).cast(pa.binary())
+    return HeaderIds(ids, dict(zip(other.tolist(), names.take(pa.array(other)).to_pylist(), strict=True)))
 
 
-def with_indexes(values: pa.BinaryArray, ids: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+def with_indexes(values: pa.BinaryArray, ids: HeaderIds) -> tuple[pa.BinaryArray, HeaderIds]:
     """Protobuf's `values` with the indexes of their headers before the bodies, and the headers without them. A header
     without indexes becomes one that is damaged.
     """
-    distinct = ids.dictionary_encode()
+    distinct = ids.confluent.dictionary_encode()
     parts = [_without_indexes(header) for header in distinct.dictionary.to_pylist()]
     short, indexes = (pa.array([part[at] for part in parts], pa.binary()).take(distinct.indices) for at in (0, 1))
-    return pc.binary_join_element_wise(indexes.fill_null(b""), values, b""), short
+    return pc.binary_join_element_wise(indexes.fill_null(b""), values, b""), HeaderIds(short, ids.others)
 
 
 def _without_indexes(header: bytes) -> tuple[bytes, bytes]:

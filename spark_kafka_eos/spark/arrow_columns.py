@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from spark_kafka_eos.appending.blocks import ROWS
 from spark_kafka_eos.dead_letters.headers import ERROR
 from spark_kafka_eos.errors import InvalidSchema
-from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS, without
+from spark_kafka_eos.kafka.wire.schema_headers import without_schema
 from spark_kafka_eos.reading.records import TYPES
 
 ENCODED = "encoded_"  # and the column's name: what was read, beside what was decoded of it
@@ -124,7 +124,7 @@ def encoded(rows: pa.RecordBatch, encode: Mapping[str, Encoder]) -> pa.RecordBat
         rows = rows.set_column(at[name], rows.schema.names[at[name]], column)
         if "headers" in at and _has_headers(rows.column(at["headers"])):
             good = pa.repeat(pa.scalar(True), rows.num_rows) if dead is None else pc.invert(dead)
-            headers = without(rows.column(at["headers"]), SCHEMA_IDS[name], good)
+            headers = without_schema(rows.column(at["headers"]), name, good)
             rows = rows.set_column(at["headers"], rows.schema.names[at["headers"]], headers)
     return rows
 

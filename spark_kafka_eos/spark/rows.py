@@ -111,13 +111,13 @@ def without_stale_ids(rows: pa.RecordBatch, ids: frozenset[tuple[str, int]]) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from spark_kafka_eos.kafka.wire.headers import SCHEMA_IDS, without
+    from spark_kafka_eos.kafka.wire.schema_headers import without_schema
 
     for name, schema_id in sorted(ids):
         encoded = pc.starts_with(rows.column(name), b"\0" + schema_id.to_bytes(4, "big"))
         if "error" in rows.schema.names:
             encoded = pc.and_(encoded, rows.column("error").is_null())
-        headers = without(rows.column("headers"), SCHEMA_IDS[name], encoded)
+        headers = without_schema(rows.column("headers"), name, encoded)
         rows = rows.set_column(rows.schema.get_field_index("headers"), pa.field("headers", headers.type), headers)
     return rows
 

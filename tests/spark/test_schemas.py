@@ -61,7 +61,7 @@ def serialize(registry: dict):
 def test_the_pages_examples_run(kafka: EmbeddedKafka, spark: SparkSession):
     kafka.create_topic("sales", 1)
     with RegistryServer() as server:
-        assert run("docs/schemas.md", kafka.bootstrap, spark=spark, registry=server.url) == 5
+        assert run("docs/schemas.md", kafka.bootstrap, spark=spark, registry=server.url) == 6
         close_sessions()
 
 
@@ -181,6 +181,28 @@ def test_schema_ids_in_headers_are_found(spark, registry, serialize):
     frame = spark.createDataFrame(rows, kind)
     decoded = frame.select(from_confluent("value", registry, topic="orders", headers="headers").alias("order"))
     assert [found.id for found in decoded.select("order.id").collect()] == [order(number)["id"] for number in (3, 4, 5)]
+
+
+def test_apicurios_ids_in_headers_are_no_bytes_of_the_value_and_can_be_put_before_it(spark, registry):
+    """The bare values begin as those do that have the id 1 before them, which the registry has."""
+    schema = '{"type": "record", "name": "Note", "fields": [{"name": "by", "type": ["null", "string"]}, %s]}'
+    fields = ", ".join(f'{{"name": "{name}", "type": "long"}}' for name in "abcd")
+    with SchemaRegistryClient(registry) as client:
+        schema_id = client.register_schema("notes-value", Schema(schema % fields, "AVRO"))
+    bare = bytes([0, 0, 0, 0, schema_id])
+    row = {"by": None, "a": 0, "b": 0, "c": 0, "d": (schema_id >> 1) ^ -(schema_id & 1)}
+    content_id = schema_id.to_bytes(8, "big")
+    rows = [(bare, [("apicurio.value.contentId", content_id)]), (content_id[3:] + bare, [("other", b"x")])]
+    frame = spark.createDataFrame(rows, "value binary, headers array<struct<key: string, value: binary>>")
+    decoded = frame.select(
+        from_confluent("value", registry, topic="notes", headers="headers", mode="permissive").alias("note")
+    )
+    assert [each.note.error and each.note.error.cause for each in decoded.collect()] == ["not-framed", None]
+    ids = F.filter("headers", lambda header: header["key"] == "apicurio.value.contentId")
+    framed = F.concat(F.lit(b"\0"), F.substring(F.try_element_at(ids, F.lit(-1))["value"], 5, 4), "value")
+    values = F.when(F.size(ids) > 0, framed).otherwise(F.col("value"))
+    decoded = frame.select(from_confluent(values, registry, topic="notes").alias("note"))
+    assert [each.note.asDict() for each in decoded.collect()] == [row, row]
 
 
 @pytest.mark.broker

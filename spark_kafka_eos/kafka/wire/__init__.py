@@ -7,6 +7,7 @@ control.py                   which control batches are abort markers, many at on
 encode.py decode.py          Arrow columns <-> record batches
 stride.py chain.py           read records of equal size, and of different sizes
 headers.py                   record headers
+schema_headers.py            those that name the schema of a key or a value
 varint.py unsigned.py        variable-length integers, many at once and one at a time
 columns.py digests.py        binary columns, and digests of their rows
 compression.py               none, gzip, snappy, lz4, zstd

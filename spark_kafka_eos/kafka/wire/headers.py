@@ -21,7 +21,6 @@ from spark_kafka_eos.kafka.wire.varint import ZERO, Varints, read_varint, read_v
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SMALLEST_HEADER = 2  # an empty key and a null value: two lengths
 HEADER_BYTES = 80  # of memory that a header takes while it is decoded, besides its key and value
-SCHEMA_IDS = {"key": "__key_schema_id", "value": "__value_schema_id"}  # of Confluent's serializers, for each column
 _FEW = 50  # up to this number, records are read one by one, which is cheaper than array operations
 
 
@@ -46,21 +45,6 @@ def encode_headers(headers: pa.Array | None) -> EncodedHeaders:
     data, starts = interleave([key_lengths, keys, value_lengths, values])
     counts = pc.list_value_length(headers).fill_null(0).to_numpy().astype(np.int64)
     return EncodedHeaders(varints(counts), from_offsets(starts[_firsts(counts)], data))
-
-
-def without(headers: pa.ListArray, key: str, rows: pa.BooleanArray) -> pa.ListArray:
-    """The headers of the rows where `rows` is true without those named `key`, and the other rows' as they are."""
-    entries = headers.flatten()
-    named = pc.fill_null(pc.equal(pc.struct_field(entries, "key"), key), fill_value=False)
-    counts = pc.list_value_length(headers).fill_null(0).to_numpy().astype(np.int64)
-    row = np.repeat(np.arange(len(headers)), counts)
-    left_out = named.to_numpy(zero_copy_only=False) & rows.fill_null(False).to_numpy(zero_copy_only=False)[row]
-    if not left_out.any():
-        return headers
-    ends = np.cumsum(counts - np.bincount(row[left_out], minlength=len(headers)))
-    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    kept = entries.filter(pa.array(~left_out))
-    return pa.ListArray.from_arrays(offsets, kept, mask=headers.is_null())
 
 
 def without_key(headers: pa.ListArray) -> pa.Array | None:

@@ -139,3 +139,14 @@ class ConfluentApi(RegistryHttp):
                 if (version.context, version.schema_id) == (each, schema_id) and of_subject:
                     return version
         raise _not_there(40403)
+
+
+class WithoutDescriptors(ConfluentApi):
+    """Refuses `format=serialized`, as Apicurio 3 does for Avro, and for Protobuf that was registered as a descriptor,
+    which it returns as it was registered.
+    """
+
+    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Json:
+        if "format=serialized" in path:
+            raise ErrorAnswer(400, 0, "no such format")
+        return super().answer(method, path, body)

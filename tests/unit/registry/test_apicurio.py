@@ -5,8 +5,9 @@ does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,9 +22,11 @@ from google.protobuf.struct_pb2 import Struct
 
 from spark_kafka_eos import confluent_decoder, confluent_encoder
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.wire.headers import HEADERS
 from spark_kafka_eos.registry.client import close_sessions
+from spark_kafka_eos.registry.framing import EIGHT_BYTES
 from spark_kafka_eos.testing import schema_registry
-from tests.apicurio import apicurio
+from tests.apicurio import VERSION_2, VERSION_3, apicurio, serialized
 from tests.matrix import Cell
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
 from tests.unit.registry.test_json import ORDER, ROW
@@ -31,16 +34,37 @@ from tests.unit.registry.test_json import SCHEMA as JSON_SCHEMA
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+Works = Callable[[str], None]
+
 MONEY = '{"type": "record", "name": "Money", "namespace": "n", "fields": [{"name": "cents", "type": "long"}]}'
 PRICED = '{"type": "record", "name": "Priced", "fields": [{"name": "price", "type": "n.Money"}]}'
 OTHER = '{"type": "record", "name": "Other", "fields": [{"name": "a", "type": "int"}]}'
 
 
+# Releases, and the versions of Confluent's API that they have.
+APIS = [(VERSION_2, "v7"), (VERSION_3, "v7"), (VERSION_3, "v8")]
+
+
+@pytest.fixture(scope="module", params=APIS, ids="-".join)
+def api(request: pytest.FixtureRequest) -> tuple[str, str]:
+    version, of_confluent = request.param
+    return version, of_confluent
+
+
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with apicurio(tmp_path_factory.mktemp("apicurio")) as running:
-        yield running
+def url(api: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    version, of_confluent = api
+    with apicurio(tmp_path_factory.mktemp("apicurio"), version) as running:
+        yield running.replace("/v7", f"/{of_confluent}")
     close_sessions()
+
+
+@pytest.fixture
+def works(cell: Cell, api: tuple[str, str]) -> Works:
+    """Notes in the table of the run that this works."""
+    version, of_confluent = api
+    release = ".".join(version.split(".")[:2])
+    return lambda what: cell("Registries", f"Apicurio {release} {of_confluent}", what, "ok")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +77,7 @@ def of(topic: str) -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
 
 
-def test_avro_comes_and_goes(url: str, client: SchemaRegistryClient, cell: Cell) -> None:
+def test_avro_comes_and_goes(url: str, client: SchemaRegistryClient, works: Works) -> None:
     serialize = AvroSerializer(client, EVERY_KIND)
     values = pa.array([serialize(order(number), of("avro")) for number in range(50)], pa.binary())
     decoded = confluent_decoder(url, topic="avro")(values)
@@ -63,20 +87,20 @@ def test_avro_comes_and_goes(url: str, client: SchemaRegistryClient, cell: Cell)
     assert [deserialize(value, of("avro-again")) for value in encoded.to_pylist()] == [
         deserialize(value, of("avro")) for value in values.to_pylist()
     ]
-    cell("Registries", "Apicurio 2.6", "Avro", "ok")
+    works("Avro")
 
 
-def test_json_comes_and_goes(url: str, client: SchemaRegistryClient, cell: Cell) -> None:
+def test_json_comes_and_goes(url: str, client: SchemaRegistryClient, works: Works) -> None:
     value = JSONSerializer(JSON_SCHEMA, client)(ORDER, of("json"))
     decoded = confluent_decoder(url, topic="json")(pa.array([value], pa.binary()))
     assert decoded.to_pylist() == [ROW]
     encoder = confluent_encoder(url, topic="json-again", schema=JSON_SCHEMA, schema_type="JSON", register=True)
     (encoded,) = encoder(decoded).to_pylist()
     assert JSONDeserializer(JSON_SCHEMA)(encoded, of("json-again"))["id"] == ORDER["id"]
-    cell("Registries", "Apicurio 2.6", "JSON", "ok")
+    works("JSON")
 
 
-def test_protobuf_comes_and_goes(url: str, client: SchemaRegistryClient, cell: Cell) -> None:
+def test_protobuf_comes_and_goes(url: str, client: SchemaRegistryClient, works: Works) -> None:
     struct = Struct()
     struct["paid"] = True
     value = ProtobufSerializer(Struct, client, {"use.deprecated.format": False})(struct, of("protobuf"))
@@ -84,19 +108,19 @@ def test_protobuf_comes_and_goes(url: str, client: SchemaRegistryClient, cell: C
     assert decoded.to_pylist() == [{"fields": [("paid", "true")]}]
     (encoded,) = confluent_encoder(url, topic="protobuf")(decoded).to_pylist()
     assert ProtobufDeserializer(Struct, {"use.deprecated.format": False})(encoded, of("protobuf")) == struct
-    cell("Registries", "Apicurio 2.6", "Protobuf", "ok")
+    works("Protobuf")
 
 
-def test_a_schema_that_refers_to_another_one_is_read(url: str, client: SchemaRegistryClient, cell: Cell) -> None:
+def test_a_schema_that_refers_to_another_one_is_read(url: str, client: SchemaRegistryClient, works: Works) -> None:
     client.register_schema("money-value", Schema(MONEY, "AVRO"))
     reference = SchemaReference("n.Money", "money-value", 1)
     schema_id = client.register_schema("priced-value", Schema(PRICED, "AVRO", [reference]))
     values = pa.array([b"\0" + schema_id.to_bytes(4, "big") + b"\x0a"], pa.binary())
     assert confluent_decoder(url, topic="priced")(values).to_pylist() == [{"price": {"cents": 5}}]
-    cell("Registries", "Apicurio 2.6", "references", "ok")
+    works("references")
 
 
-def test_what_the_registry_does_not_have_is_named(url: str, client: SchemaRegistryClient, cell: Cell) -> None:
+def test_what_the_registry_does_not_have_is_named(url: str, client: SchemaRegistryClient, works: Works) -> None:
     client.register_schema("there-value", Schema(OTHER, "AVRO"))
     values = pa.array([b"\0\0\0\x27\x0f\x02", b"\1" + bytes(15) + b"\x07\x02"], pa.binary())
     found = confluent_decoder(url, topic="there", mode="permissive")(values).field("error").to_pylist()
@@ -106,7 +130,48 @@ def test_what_the_registry_does_not_have_is_named(url: str, client: SchemaRegist
     for topic in ("there", "lost"):
         with pytest.raises(ConfigurationError, match="does not have this schema"):
             confluent_encoder(url, topic=topic, schema=MONEY)
-    cell("Registries", "Apicurio 2.6", "what is missing", "ok")
+    works("what is missing")
+
+
+_FIELDS = '[{"name":"by","type":["null","string"]},{"name":"cents","type":"long"}]'
+NOTE = f'{{"type":"record","name":"Note","fields":{_FIELDS}}}'  # as Java writes it
+IN_VALUE = "apicurio.registry.headers.enabled=false"
+IN_HEADER = "apicurio.registry.headers.enabled=true"
+CONTENT_ID, GLOBAL_ID = "apicurio.registry.use-id=contentId", "apicurio.registry.use-id=globalId"
+AS_CONFLUENT = "apicurio.registry.as-confluent=true"
+
+
+@pytest.mark.parametrize("version", [VERSION_2, VERSION_3])
+@pytest.mark.parametrize("ids", ["contentId", "globalId"])
+def test_what_apicurios_own_serializer_writes_is_read_or_named(tmp_path: Path, version: str, ids: str) -> None:
+    """Its default is an id in a header. `ids` are those by which the registry's API of Confluent finds schemas."""
+    legacy = f"{'registry' if version == VERSION_2 else 'apicurio'}.ccompat.legacy-id-mode.enabled"
+    with (
+        apicurio(tmp_path, version, [f"{legacy}={str(ids == 'globalId').lower()}"]) as url,
+        SchemaRegistryClient({"url": url}) as client,
+    ):
+        for subject, schema in (("earlier-value", NOTE), ("other-value", OTHER)):  # so that the two kinds of ids differ
+            client.register_schema(subject, Schema(schema, "AVRO"))
+        bare = ("", f"{IN_HEADER} {CONTENT_ID}")
+        framed = (f"{IN_VALUE} {more}" for more in ("", f"{GLOBAL_ID} {AS_CONFLUENT}", f"{CONTENT_ID} {AS_CONFLUENT}"))
+        records = serialized(url, "notes", NOTE, *bare, *framed)
+        headers = pa.array([list(headers.items()) for _, headers in records], pa.map_(pa.string(), pa.binary()))
+        values = pa.array([value for value, _ in records], pa.binary())
+        decode = confluent_decoder(url, topic="notes", mode="permissive")
+        result = decode(values, headers.cast(HEADERS)).to_pylist()
+        messages = [row["error"] and row["error"]["message"] for row in result]
+        assert all(row["error"]["cause"] == "not-framed" for row in result[:3])
+        assert "apicurio.value.globalId" in messages[0] and "apicurio.value.contentId" in messages[1]
+        assert messages[2] == EIGHT_BYTES
+        note = {"by": None, "cents": 1234}
+        assert result[3 if ids == "globalId" else 4] == {"value": note, "error": None}
+        if ids == "contentId":
+            assert result[3]["error"]["cause"] == "unknown-schema"  # a globalId
+
+        header = f"apicurio.value.{ids}"
+        put_before = next(b"\0" + named[header][4:] + value for value, named in records if header in named)
+        assert decode(pa.array([put_before])).to_pylist() == [{"value": note, "error": None}]
+    close_sessions()
 
 
 REQUESTS: list[tuple[str, str, Mapping[str, Any] | None]] = [

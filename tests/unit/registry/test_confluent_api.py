@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pb2
 from spark_kafka_eos import confluent_decoder, confluent_encoder
 from spark_kafka_eos.errors import ConfigurationError, UndecodableRecord
 from spark_kafka_eos.registry.client import close_sessions
-from tests.unit.registry.confluent_api import ConfluentApi
+from tests.unit.registry.confluent_api import ConfluentApi, WithoutDescriptors
 from tests.unit.registry.test_hostile_records import framed
 from tests.unit.registry.test_protobuf import field, file
 
@@ -300,6 +300,22 @@ def test_records_of_such_a_proto_are_read_with_a_schema_of_ones_own(in_text: Con
     both.message_type.add().CopyFrom(ADDRESS.message_type[0])
     decoder = confluent_decoder(in_text.url, schema=serialized(both), schema_type="PROTOBUF")
     assert decoder(array(framed(2, FRAME + BODY))).to_pylist() == [{"to": {"city": "Rome"}}]
+
+
+def test_what_was_registered_as_a_descriptor_needs_no_other_form_of_it() -> None:
+    """Also what it refers to; and records of another type are bad ones where the registry refuses to serialize Avro."""
+    with WithoutDescriptors() as plain:
+        plain.put("addr.proto", serialized(ADDRESS), "PROTOBUF")
+        orders = plain.put("orders-value", serialized(ORDER), "PROTOBUF", references={"addr.proto": ("addr.proto", 1)})
+        other = plain.put("other-value", record(a="long"))
+        decoder = confluent_decoder(plain.url, topic="orders", mode="permissive")
+        encoder = confluent_encoder(plain.url, topic="orders")
+        written = encoder(pa.array([{"to": {"city": "Bern"}}], encoder.type)).to_pylist()
+        assert written[0][:5] == framed(orders.schema_id, b"")
+        result = decoder(array(*written, framed(other.schema_id, b"\0\2"))).to_pylist()
+        assert result[0] == {"value": {"to": {"city": "Bern"}}, "error": None}
+        assert result[1]["error"]["cause"] == "wrong-schema"
+    close_sessions()
 
 
 def test_a_reader_of_another_type_does_not_spoil_what_is_read_of_a_proto(in_text: ConfluentApi) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import RegistryError, UndecodableRecord
+from spark_kafka_eos.kafka.wire.headers import HEADERS
 from spark_kafka_eos.registry.avro_reading import Incompatible, reader
 from spark_kafka_eos.registry.avro_schema import arrow_type, parse
 from spark_kafka_eos.registry.client import Registry, SchemaText
@@ -127,11 +128,57 @@ def test_schema_ids_are_found_in_headers_before_the_value_and_as_guids(server, c
         pa.map_(pa.string(), pa.binary()),
     ).cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
     values = pa.array([body, body, written[3], by_guid + body, body, None], pa.binary())
-    ids = header_ids(headers, VALUE_HEADER)
+    ids = header_ids(headers, "value")
     found = decode(values, ids, Registry.of(server.url), QuerySchema(SchemaText("AVRO", EVERY_KIND)))
     assert found.values.to_pylist() == [*[row(order(3))] * 4, None, None]
     assert {number: fault.cause for number, fault in found.faults.items()} == {4: Cause.NOT_FRAMED}
-    assert header_ids(headers[1:], VALUE_HEADER).equals(ids[1:])
+    assert header_ids(headers[1:], "value").confluent.equals(ids.confluent[1:])
+
+
+# Of other registries' serializers: the header, and what its error names.
+OTHER_HEADERS = [
+    ("apicurio.value.globalId", (7).to_bytes(8, "big"), "apicurio.registry.headers.enabled=false"),
+    ("apicurio.value.contentId", (7).to_bytes(8, "big"), "apicurio.registry.use-id=contentId"),
+    ("apicurio.value.artifactId", b"orders", "Apicurio's"),
+    ("apicurio.value.contentHash", b"4f", "Apicurio's"),
+    ("value.schema.version.id", b"\3\0\0\0\1", "store.schema.version.id.in.header=false"),
+    ("content-type", b"avro/binary+" + b"0f" * 16, "Azure Schema Registry's"),
+    ("com.ibm.eventstreams.schemaregistry.schema.id", b"orders", "IBM Event Streams'"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "hint"), OTHER_HEADERS, ids=[name for name, *_ in OTHER_HEADERS])
+def test_a_value_whose_schema_a_header_of_another_registry_names_is_never_taken_for_framed(
+    server, client, written, name, content, hint
+):
+    """A bare value may begin as a framed one does, and even as one whose id the registry has."""
+    guid = client.get_latest_version("orders-value").guid
+    confluents = (VALUE_HEADER, b"\1" + UUID(guid).bytes)
+    headers = [
+        [(name, content)],
+        [(name, content), confluents],  # the last one counts
+        [confluents, (name, content)],
+        [(name.replace("value", "key") if "value" in name else "other", content)],
+        [(name, content)],
+    ]
+    column = pa.array(headers, pa.map_(pa.string(), pa.binary())).cast(HEADERS)
+    values = pa.array([written[3], written[3][5:], written[3][5:], written[3], None], pa.binary())
+    result = decode(
+        values, header_ids(column, "value"), Registry.of(server.url), QuerySchema(SchemaText("AVRO", EVERY_KIND))
+    )
+    assert result.values.to_pylist() == [None, row(order(3)), None, row(order(3)), None]
+    assert {number: fault.cause for number, fault in result.faults.items()} == dict.fromkeys((0, 2), Cause.NOT_FRAMED)
+    message = result.faults[0].message
+    assert name in message and hint in message and "do not pass headers" in message and len(message) <= 500
+
+
+def test_a_content_type_that_names_no_schema_says_nothing():
+    headers = pa.array(
+        [[("content-type", b"avro/binary")], [("content-type", None)]], pa.map_(pa.string(), pa.binary())
+    )
+    ids = header_ids(headers.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))), "value")
+    assert ids.others == {}
+    assert ids.confluent.null_count == 2
 
 
 def test_an_id_that_a_registry_cannot_have_is_a_bad_record_and_not_an_outage(server, written):

@@ -37,6 +37,7 @@ from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import Registry, SchemaText
 from spark_kafka_eos.registry.decoding import decode
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
+from spark_kafka_eos.registry.framing import HeaderIds
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
 
@@ -150,7 +151,7 @@ def test_the_guid_and_the_indexes_that_confluents_serializer_puts_into_a_header_
     (framed,) = written(client, message)
     ids = pa.array([header, header[:17], None, header[:9], header, header], pa.binary())
     values = pa.array([body, body, framed, body, None, body + b"\xff"], pa.binary())
-    found = decode(values, ids, Registry.of(server.url), TARGET)
+    found = decode(values, HeaderIds(ids, {}), Registry.of(server.url), TARGET)
     faults = {row: fault.cause for row, fault in found.faults.items()}
     damaged = {1: Cause.NOT_FRAMED, 3: Cause.NOT_FRAMED}
     if isinstance(expected, Cause):

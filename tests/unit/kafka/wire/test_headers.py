@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_kafka_eos.errors import CorruptRecordBatch, InvalidRow
-from spark_kafka_eos.kafka.wire.headers import HEADERS, decode_headers, encode_headers, without
+from spark_kafka_eos.kafka.wire.headers import HEADERS, decode_headers, encode_headers
 from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 
 HEADER = st.fixed_dictionaries({"key": st.text(max_size=8), "value": st.none() | st.binary(max_size=8)})
@@ -87,22 +87,3 @@ def test_a_key_that_is_not_utf_8_is_read_as_java_does() -> None:
 def test_bytes_that_are_not_these_headers_are_refused(content: str, count: int, copies: int) -> None:
     with pytest.raises(CorruptRecordBatch):
         decoded([bytes.fromhex(content)] * copies, [count] * copies)
-
-
-def test_headers_of_a_name_are_left_out_of_some_rows() -> None:
-    lists = [
-        [{"key": "stale", "value": b"1"}, {"key": "a", "value": None}, {"key": "stale", "value": b"2"}],
-        [{"key": "stale", "value": b"3"}],
-        None,
-        [],
-        [{"key": "stale", "value": b"4"}],
-    ]
-    column = pa.array(lists, HEADERS)
-    which = pa.array([True, True, True, True, False])
-    left_out = without(column, "stale", which)
-    left_out.validate(full=True)
-    assert left_out.to_pylist() == [[{"key": "a", "value": None}], [], None, [], lists[4]]
-    assert without(column[1:], "stale", which[1:]).to_pylist() == left_out.to_pylist()[1:]
-    assert without(column, "other", which) is column
-    large = column.cast(pa.large_list(HEADERS.value_type))
-    assert without(large, "stale", which).to_pylist() == left_out.to_pylist()
