@@ -29,6 +29,13 @@ def perf_tools_class_path(version: str = PERF_TOOLS_VERSION) -> str:
     return ":".join([class_path(version), *map(str, files(perf_tools(version)))])
 
 
+def streams_class_path(version: str = PERF_TOOLS_VERSION) -> str:
+    """Java's class path for Kafka Streams of this version, without state stores. Raises ToolFailed."""
+    module = Module(organisation="org.apache.kafka", name="kafka-streams", revision=version, alone=True)
+    streams = Bundle(name="kafka-streams", version=version, modules=(module,))
+    return ":".join([class_path(version), *map(str, files(streams))])
+
+
 def built_in_connector(spark: str) -> Bundle:
     """Spark's own connector for this release of Spark (its version number)."""
     scala, connector, token_provider, clients = _CONNECTORS.get(".".join(spark.split(".")[:2]), _NEWEST_CONNECTOR)

@@ -121,10 +121,12 @@ def measured(result: Comparison | Sweep) -> Table:
 
 
 def details(result: Comparison | Sweep) -> Iterator[str]:
-    """Further figures, in milliseconds or percent, a line per side."""
-    for name in ("phases_ms", "end_to_end_ms", "transaction_ms", "cost_percent"):
+    """Further figures, in milliseconds, percent or times, a line per side."""
+    for name in ("phases_ms", "end_to_end_ms", "transaction_ms", "cost_percent", "slowest_ms"):
         for side, figures in result.settings.get(name, {}).items():
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
+    for side, figures in result.settings.get("ratio", {}).items():
+        yield f"ratio, {side}: " + ", ".join(f"{key} {value:.2f} ×" for key, value in figures.items())
 
 
 def grid(grid: Grid) -> Table:

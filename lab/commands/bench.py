@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lab.bench.against import Against
+from lab.bench.copies import Copy
 from lab.bench.steady_figures import Way
 from lab.commands.bench_eos import JavaArguments, eos, numbers, truth
 from spark_kafka_eos.errors import ToolFailed
@@ -316,6 +317,35 @@ def latency(
         return latency(lab, spark, rate=rate, seconds=seconds, runs=runs, value_bytes=value_size)
 
     _with_spark(run, output, plot)
+
+
+@bench.command("real-time")
+def real_time(
+    rates: Annotated[str, typer.Option(help="Comma-separated list of records per second.")] = "200,1000,10000",
+    copies: Annotated[str, typer.Option(help=f"Comma-separated list of {', '.join(Copy)}.")] = ",".join(Copy),
+    seconds: Annotated[int, typer.Option(help="Seconds of each run that count.", min=1)] = 30,
+    warm_up: Annotated[int, typer.Option(help="Seconds before them, with the same load.", min=1)] = 45,
+    runs: Rounds = 3,
+    long_batch: Annotated[str, typer.Option(help="Duration of a micro-batch in real time.")] = "5 minutes",
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Copy in real time: latency from the producer to a read_committed consumer, against Kafka Streams, Spark's own
+    real-time mode and micro-batches.
+    """
+    try:
+        chosen = [Copy(name) for name in copies.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--copies") from None
+    loads = numbers(rates, "--rates")
+
+    def run(lab: Lab) -> Measured:
+        from lab.bench.real_time import Flow, real_time
+
+        each = [Flow(rate=rate, seconds=seconds, warm_up=warm_up) for rate in loads]
+        return real_time(lab, each, chosen, rounds=runs, long_batch=long_batch)
+
+    _present(lambda: _on_broker(run), output, plot)
 
 
 @bench.command()

@@ -5,11 +5,13 @@ import pytest
 from lab.bench import sides, spark_runs
 from lab.bench.against import Against
 from lab.bench.checkpoint import checkpoint
+from lab.bench.copies import TITLES, Copy
 from lab.bench.floor import floor
 from lab.bench.inputs import Shape
 from lab.bench.lab import Lab
 from lab.bench.latency import latency
 from lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
+from lab.bench.real_time import Flow, real_time
 from lab.bench.steady import Load, first_batches
 from lab.bench.steady_figures import BUILT_IN, NOTHING, OURS, READY_MADE, RELAYED, Way, grids
 from lab.bench.transform import BUILT_IN_AVRO, EOS_AVRO, FUNCTION, SQL, transform
@@ -130,3 +132,11 @@ def test_a_fresh_sessions_first_batch_is_beside_that_of_a_source_and_a_sink_that
     assert names(found) == [OURS, BUILT_IN, NOTHING]
     (table,) = grids({name: found})
     assert all(0 < float(seconds) < 60 for seconds in table.rows[0][1:4])
+
+
+def test_copies_in_real_time_take_turns_with_kafka_streams_and_sparks_own_modes(lab):
+    load = Flow(rate=50, seconds=1, warm_up=1)
+    found = real_time(lab, [load], list(Copy), rounds=1)
+    assert found.lines == tuple(f"{panel}, {TITLES[copy]}" for panel in found.panels for copy in Copy)
+    assert all(point.value > 0 for point in found.points)
+    assert found.settings["repeated"][f"{Copy.REAL_TIME}, 50 records/s"] == 0
