@@ -12,7 +12,7 @@ avro avro_schema avro_reading avro_writing       Avro
 avro_logical avro_defaults avro_extent           what logical types become; a field's default; where a value ends
 protobuf                                         Protobuf
 json_schema json_shapes json_values              JSON Schema
-connect_types connect_json                       what names of Kafka Connect's types mean; its JSON, without a registry
+connect_types connect_json connect_json_schema   what names of Kafka Connect's types mean; its JSON, and its JSON Schema
 
 Needs `pip install "spark-kafka-eos[registry]"`, and `columns` Spark 4.1.
 """

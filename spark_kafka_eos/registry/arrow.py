@@ -173,8 +173,6 @@ def confluent_decoder(
         subject, text = version.subject, version.schema
         if not ignore_rules:
             _refuse_rules(version, READING)
-    if connect_types and text.kind == "JSON":
-        raise ConfigurationError("connect_types", "it is for Avro and Protobuf, and the schema is of type JSON")
     target = QuerySchema(replace(text, rules=()), message, connect_types)
     _usable(target)
     return ConfluentDecoder(where, target, mode, key, subject, ignore_rules)

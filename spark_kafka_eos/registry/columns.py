@@ -47,8 +47,8 @@ def from_confluent(
     Rules of a schema (data contracts) are not run: a schema that has some for readers is refused, and records whose own
     schema has some are not decoded. With `ignore_rules`, values are read as they are: what was encrypted stays so.
 
-    With `connect_types`, what Kafka Connect's converters and Debezium mean by the names of Avro's types, and by
-    messages of Protobuf, counts: times, dates and numbers are columns of those types.
+    With `connect_types`, what Kafka Connect's converters and Debezium mean by the names of Avro's types, by messages of
+    Protobuf and by titles of JSON Schema counts: times, dates and numbers are columns of those types.
 
     With mode "fail", a record that cannot be decoded raises UndecodableRecord. With "permissive", the column is a
     struct of `value` and `error` (cause, message, schema_id), one of which is null; both are for a value that is null.

@@ -45,6 +45,7 @@ _PRIMITIVES = {
     "boolean": "boolean", "string": "string", "bytes": "bytes",
 }  # fmt: skip
 _ENTRY = "entry"  # the name of a record that JSON has as an array of key and value
+_KEY, _VALUE = "key", "value"
 
 
 # -- schemas
@@ -53,14 +54,22 @@ _ENTRY = "entry"  # the name of a record that JSON has as an array of key and va
 def parse(text: str) -> Avro:
     """The schema of JSON `text`: that of a record, or a whole record. Raises UnsupportedSchema."""
     try:
-        tree = json.loads(text)
+        tree = _JSON.decode(text)
         if isinstance(tree, dict) and "payload" in tree:
             tree = tree["schema"]
-        return _type(tree, Nesting())
+        return avro_of(tree)
     except UnsupportedSchema:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UnsupportedSchema(f"not a schema of Kafka Connect: {type(error).__name__}") from error
+
+
+def avro_of(tree: Mapping[str, Any]) -> Avro:
+    """The schema of Connect whose JSON, as JsonConverter has it, is `tree`, in which numbers with a point are Decimal.
+    Raises UnsupportedSchema, and for what is no such schema ValueError, KeyError, TypeError, AttributeError,
+    ArithmeticError and RecursionError.
+    """
+    return _type(tree, Nesting())
 
 
 def _type(tree: Mapping[str, Any], above: Nesting) -> Avro:
@@ -81,7 +90,7 @@ def _required(tree: Mapping[str, Any], above: Nesting) -> Avro:
             key, value = _type(tree["keys"], above), _type(tree["values"], above)
             if key == Primitive("string"):
                 return Map(value)
-            return Array(Record(_ENTRY, (Field("key", key), Field("value", value))))
+            return Array(Record(_ENTRY, (Field(_KEY, key), Field(_VALUE, value))))
         case "bytes" if name == DECIMAL:
             return _decimal(tree.get("parameters") or {})
     avro = _PRIMITIVES[tree["type"]]
@@ -101,8 +110,12 @@ def _field(tree: Mapping[str, Any], above: Nesting) -> Field:
     """A field that a record's schema lacks has its default; an optional one is null else."""
     kind, default = _type(tree, above), tree.get("default")
     if default is not None and tree["type"] == "bytes":
-        default = base64.b64decode(default, validate=True).decode("latin-1")  # as Avro has it
-    return Field(str(tree["field"]), kind, default is not None or isinstance(kind, Union), json.dumps(default))
+        plain = kind.branches[1] if isinstance(kind, Union) else kind
+        assert isinstance(plain, Primitive)
+        content = _unscaled(default, plain.scale) if plain.logical == "decimal" else _bytes(default)
+        default = content.decode("latin-1")  # as Avro has it
+    has_default = default is not None or isinstance(kind, Union)
+    return Field(str(tree["field"]), kind, has_default, json.dumps(default, default=float))
 
 
 # -- values
@@ -167,6 +180,8 @@ def _block(items: list[bytes]) -> bytes:
 
 def _entry(encode_key: Encode, encode_value: Encode) -> Encode:
     def encode(pair: Any) -> bytes:
+        if isinstance(pair, dict):  # as JsonSchemaConverter writes it
+            pair = [pair.get(_KEY), pair.get(_VALUE)] if len(pair) == 2 else []
         key, value = pair
         return encode_key(key) + encode_value(value)
 

@@ -17,7 +17,7 @@ from spark_kafka_eos.startup.quickack import QuickAck
 @dataclass(frozen=True)
 class QuerySchema(QuickAck):
     """What a query reads or writes: a schema and, in Protobuf, the message's full name ("" for the first one), and
-    whether Kafka Connect's types count, in Avro and Protobuf. Spark pickles it with the function of each column.
+    whether Kafka Connect's types count. Spark pickles it with the function of each column.
     """
 
     schema: SchemaText
@@ -46,6 +46,10 @@ def format_of(target: QuerySchema) -> Format:
             from spark_kafka_eos.registry.protobuf import ProtobufFormat
 
             return ProtobufFormat(target.schema, target.message, connect_types=target.connect_types)
+        case "JSON" if target.connect_types:
+            from spark_kafka_eos.registry.connect_json_schema import ConnectJsonFormat
+
+            return ConnectJsonFormat(target.schema)
         case "JSON":
             from spark_kafka_eos.registry.json_schema import JsonFormat
 

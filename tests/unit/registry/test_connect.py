@@ -11,17 +11,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from spark_kafka_eos import confluent_decoder, connect_decoder
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import ConfigurationError, UndecodableRecord
 from spark_kafka_eos.registry.avro import AvroFormat
-from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.client import SchemaText, close_sessions
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.rows import rows_of
 from spark_kafka_eos.testing import schema_registry
 from tests.unit.registry.change_events import ChangeEvent, Texts, change_events
 
-# The types of the columns, the same from both converters.
+DEBEZIUM, CONNECT = "io.debezium", "org.apache.kafka.connect.data"
+
+# The types of the columns, the same from all converters.
 TYPES = {
     "id": "int64", "tiny": "int32", "whole": "int32", "ratio": "float", "share": "double", "paid": "bool",
     "name": "string", "raw": "binary", "amount": "decimal128(9, 2)", "total": "decimal128(38, 4)",
@@ -131,6 +135,165 @@ def test_change_events_in_avro_are_read_as_debezium_means_them_with_one_option(e
     assert_read(column, events)
 
 
+# -- JSON Schema
+
+
+def json_schema(tree: Mapping[str, Any], index: int | None = None, *, required: bool = False) -> dict[str, Any]:
+    """What JsonSchemaConverter makes of a schema of Connect, here as JsonConverter has it.
+
+    Source: `rawSchemaFromConnectSchema` of `JsonSchemaData`, Confluent Schema Registry 8.
+    """
+    made: dict[str, Any]
+    match tree["type"]:
+        case "struct":
+            made = {
+                "type": "object",
+                "properties": {
+                    part["field"]: json_schema(part, number)
+                    for number, part in reversed([*enumerate(tree["fields"])])  # JSON's own order says nothing
+                },
+            }
+        case "array":
+            made = {"type": "array", "items": json_schema(tree["items"])}
+        case "map" if tree["keys"] == {"type": "string", "optional": False}:
+            made = {
+                "type": "object", "additionalProperties": json_schema(tree["values"]), "connect.type": "map"
+            }  # fmt: skip
+        case "map":
+            entry = {"key": json_schema(tree["keys"], 0), "value": json_schema(tree["values"], 1)}
+            made = {"type": "array", "items": {"type": "object", "properties": entry}, "connect.type": "map"}
+        case "boolean" | "string" as kind:
+            made = {"type": kind}
+        case "bytes":
+            made = {"type": "string", "connect.type": "bytes"}
+        case "float" | "double" as kind:
+            made = {"type": "number", "connect.type": {"float": "float32", "double": "float64"}[kind]}
+        case kind:
+            made = {"type": "integer", "connect.type": kind}
+    more = {"title": "name", "connect.version": "version", "connect.parameters": "parameters", "default": "default"}
+    made |= {word: tree[name] for word, name in more.items() if name in tree}
+    if tree.get("optional") and not required:
+        made = {"oneOf": [{"type": "null"}, made]}
+    return made if index is None else made | {"connect.index": index}
+
+
+def in_json_schema(schema: Mapping[str, Any], payload: Any) -> Any:
+    """A payload as JsonSchemaConverter writes it: as JsonConverter, but for maps whose keys are no strings."""
+    match payload:
+        case dict() if schema["type"] == "struct":
+            return {part["field"]: in_json_schema(part, payload[part["field"]]) for part in schema["fields"]}
+        case [[_, _], *_] if schema["type"] == "map":
+            return [{"key": key, "value": value} for key, value in payload]
+    return payload
+
+
+def test_change_events_in_json_schema_are_read_as_debezium_means_them_with_one_option(events):
+    events = [event for event in events if event.json is not None]
+    first = json.loads(events[0].json)["schema"]
+    bodies = [
+        json.dumps(in_json_schema(first, json.loads(event.json, parse_float=float)["payload"])).encode()
+        for event in events
+    ]
+    text = SchemaText("JSON", json.dumps(json_schema(first)))
+    rows = rows_of(pa.array(bodies, pa.binary()))
+    column = format_of(QuerySchema(text, connect_types=True)).reader(text)(rows)
+    rows.finish()
+    assert not rows.faults.cause.any()
+    assert_read(column, events)
+
+
+def of_fields(**kinds: dict[str, Any]) -> str:
+    properties = {name: kind | {"connect.index": number} for number, (name, kind) in enumerate(kinds.items())}
+    return json.dumps({"type": "object", "title": "R", "properties": properties})
+
+
+def nullable(kind: dict[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [{"type": "null"}, kind]}
+
+
+def decimals(scale: int, kind: str = "string", **more: str) -> dict[str, Any]:
+    parameters = {"scale": str(scale)} | more
+    return {
+        "type": kind, "title": f"{CONNECT}.Decimal", "connect.version": 1, "connect.type": "bytes",
+        "connect.parameters": parameters,
+    }  # fmt: skip
+
+
+TIMESTAMP = {"type": "integer", "title": f"{CONNECT}.Timestamp", "connect.version": 1, "connect.type": "int64"}
+MICRO_TIMESTAMP = {"type": "integer", "title": f"{DEBEZIUM}.time.MicroTimestamp", "connect.type": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "value", "expected"),
+    [
+        (decimals(2), decimals(4), "BNI=", Decimal("12.3400")),
+        (decimals(2, "number"), decimals(2), 12.3, Decimal("12.30")),
+        (decimals(4), decimals(2), "BNI=", Cause.INCOMPATIBLE),
+        (decimals(2), decimals(2, **{"connect.decimal.precision": "3"}), "BNI=", Cause.OUT_OF_RANGE),
+        (decimals(2), nullable(decimals(2)), "BNI=", Decimal("12.34")),
+        (nullable(decimals(2)), nullable(decimals(2)), None, None),
+        (decimals(2), decimals(2), None, Cause.UNDECODABLE),
+        (decimals(2), decimals(2), "=", Cause.UNDECODABLE),
+        (TIMESTAMP, TIMESTAMP, 1, datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)),
+        (TIMESTAMP, TIMESTAMP, "1", Cause.UNDECODABLE),
+        (TIMESTAMP, MICRO_TIMESTAMP, 1, Cause.INCOMPATIBLE),  # a point in time is no local one
+        ({"type": "integer", "connect.type": "int32"}, {"type": "integer"}, 7, 7),
+        ({"type": "integer"}, {"type": "integer", "connect.type": "int32"}, 7, Cause.INCOMPATIBLE),
+        ({"type": "integer", "connect.type": "int32"}, {"type": "integer"}, 2**31, Cause.UNDECODABLE),
+        ({"type": "number", "connect.type": "float32"}, {"type": "number"}, 0.5, 0.5),
+        ({"enum": ["a", "b"]}, {"type": "string"}, "b", "b"),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, {"type": "string"}, "b", Cause.INCOMPATIBLE),
+    ],
+)  # fmt: skip
+def test_types_of_json_schema_that_change_stay_what_was_written(written, wanted, value, expected):
+    with schema_registry() as url, SchemaRegistryClient({"url": url}) as client:
+        schema_id = client.register_schema("r-value", Schema(of_fields(a=written), "JSON"))
+        options: dict[str, Any] = {"schema_type": "JSON", "connect_types": True, "mode": "permissive"}
+        decode = confluent_decoder(url, schema=of_fields(a=wanted), **options)
+        body = b"\0" + schema_id.to_bytes(4, "big") + json.dumps({"a": value}).encode()
+        (row,) = decode(pa.array([body])).to_pylist()
+    close_sessions()
+    if isinstance(expected, Cause):
+        assert row["error"]["cause"] == expected
+    else:
+        assert row == {"value": {"a": expected}, "error": None}
+
+
+def test_a_field_of_json_schema_that_a_record_lacks_has_its_default_and_one_that_is_damaged_spoils_no_other():
+    new = of_fields(
+        a={"type": "string"},
+        price=decimals(2) | {"default": "BNI="},
+        cost=decimals(2, "number") | {"default": 1.5},
+        share={"type": "number", "connect.type": "float64", "default": 0.25},
+        at=nullable(TIMESTAMP),
+    )
+    old = SchemaText("JSON", of_fields(a={"type": "string"}))
+    rows = rows_of(pa.array([b'{"a": "x"}', b'{"a": 1}', b"{", b'{"a": "y", "more": 1}']))
+    column = format_of(QuerySchema(SchemaText("JSON", new), connect_types=True)).reader(old)(rows)
+    rows.finish()
+    more = {"price": Decimal("12.34"), "cost": Decimal("1.50"), "share": 0.25, "at": None}
+    values = column.to_pylist()
+    assert [values[0], values[3]] == [{"a": "x"} | more, {"a": "y"} | more]
+    assert [rows.faults.of(number) for number in range(4)] == [None, Cause.UNDECODABLE, Cause.UNDECODABLE, None]
+
+
+@pytest.mark.parametrize(
+    ("schema", "what"),
+    [
+        ({"type": "object"}, "type"),
+        ({"$ref": "#/definitions/a", "definitions": {"a": {"type": "string"}}}, "ref"),
+        ({"type": ["null", "string"]}, "type"),
+        ({"type": "object", "properties": {"a": {}}}, "an empty schema"),
+        ({"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}, "union"),
+        ({"allOf": [{"type": "string"}]}, "allOf"),
+        ([], "list"),
+    ],
+)  # fmt: skip
+def test_a_json_schema_that_no_converter_of_connect_writes_is_refused_with_the_option(schema, what):
+    with pytest.raises(ConfigurationError, match="JsonSchemaConverter writes"):
+        confluent_decoder("http://nowhere", schema=json.dumps(schema), schema_type="JSON", connect_types=True)
+
+
 # -- schemas that change, and records of others
 
 
@@ -157,7 +320,6 @@ def decoded(wanted: Any, *records: bytes | None) -> list[Any]:
 
 
 ID = field("id", "int64", optional=False)
-DEBEZIUM, CONNECT = "io.debezium", "org.apache.kafka.connect.data"
 
 
 def test_each_record_is_read_from_its_own_schema_to_the_querys():
@@ -353,8 +515,6 @@ def test_avros_names_of_connect_count_with_the_option_only_and_not_in_other_type
     with schema_registry() as url:
         plain = confluent_decoder(url, schema=text)
         named = confluent_decoder(url, schema=text, connect_types=True)
-        with pytest.raises(ConfigurationError, match="connect_types.* it is for Avro and Protobuf"):
-            confluent_decoder(url, schema='{"type": "object"}', schema_type="JSON", connect_types=True)
     assert plain.type == pa.struct([("at", pa.string()), ("name", pa.string())])
     assert named.type == pa.struct([("at", pa.timestamp("us", "UTC")), ("name", pa.string())])
     read_rows = AvroFormat(SchemaText("AVRO", text), connect_types=True).reader(SchemaText("AVRO", empty))
