@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from spark_kafka_eos.errors import TransactionAborted, UnknownTopic
 from spark_kafka_eos.kafka.logs import logger
@@ -171,12 +171,11 @@ class LedgerKeeper:
         # In real time, the group's offsets move without an entry. Of the own query, nothing else is decided by them.
         is_own = isinstance(entry, LedgerEntry) and entry.query_id == batch.query_id
         is_sufficient = isinstance(entry, LedgerEntry) and (
-            entry.ends is not None or (is_own and (entry.buckets is None or batch.buckets is not None))
+            (is_own and (entry.buckets is None or batch.buckets is not None))
+            or (entry.ends is not None and batch.buckets is None)
         )
         if not is_sufficient and (asked := self._sources.starts_here(batch)):
-            ask = functools.partial(self._source_group.fetch_offsets, asked)
-            committed = ask(require_stable=self._waits)
-            self._answers.add(self._source_group.group_id, functools.partial(ask, require_stable=False), committed)
+            committed = self.read_source_offsets(asked, require_stable=self._waits)
         mine = source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
             decide,
@@ -200,6 +199,15 @@ class LedgerKeeper:
             ids = {name: topic_id for name, topic_id in entry.outputs.items() if topic_id is not None}
             verdict = verdict_if(deleted=deleted(self._cluster, ids))
         return verdict
+
+    def read_source_offsets(
+        self, partitions: Collection[TopicPartition], *, require_stable: bool = True, patience_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The offsets of the source's group, as `GroupCoordinator.fetch_offsets` reads them. `send` confirms them."""
+        ask = functools.partial(self._source_group.fetch_offsets, partitions)
+        committed = ask(require_stable=require_stable, patience_ms=patience_ms)
+        self._answers.add(self._source_group.group_id, functools.partial(ask, require_stable=False), committed)
+        return committed
 
     # -- writing
 

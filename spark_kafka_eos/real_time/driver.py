@@ -17,6 +17,7 @@ The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -37,7 +38,6 @@ from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, Off
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
@@ -61,7 +61,6 @@ class RealTimeDriver:
     ) -> None:
         self._options, self._cluster, self._transaction = options, cluster, transaction
         self._fail_on_data_loss = fail_on_data_loss
-        self._group = GroupCoordinator(cluster, options.group_id)
         self._buckets = Buckets(cluster, options)
         self._count = 0  # of buckets that were taken
 
@@ -187,13 +186,17 @@ class RealTimeDriver:
     def _committed(
         self, partitions: Collection[TopicPartition], taken: Collection[int]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        try:
-            return self._group.fetch_offsets(partitions, patience_ms=_PENDING_MS)
-        except BrokerError as error:
-            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise
-            self._buckets.abort_pending_offsets(taken)
-            return self._group.fetch_offsets(partitions, patience_ms=_PENDING_MS)
+        ledger = self._transaction.steps.ledger
+        read = functools.partial(ledger.read_source_offsets, partitions, patience_ms=_PENDING_MS)
+        for end_pending in (self._transaction.steps.settle, lambda: self._buckets.abort_pending_offsets(taken)):
+            try:
+                return read()
+            except BrokerError as error:
+                if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    raise
+            # The query's own last transaction may still wait for markers: only its next InitProducerId waits for these.
+            end_pending()
+        return read()
 
     def _without_lost(self, positions: Offsets, earliest: Offsets) -> dict[TopicPartition, int]:
         lost = sorted(tp for tp, at in positions.items() if at < earliest[tp])
@@ -209,8 +212,10 @@ class RealTimeDriver:
 
     def end(self) -> None:
         """Take the buckets once more, so that nothing stays open of tasks that were cut off. Only while the query is
-        this driver's. Raises what InitProducerId raises, ProducerFenced.
+        this driver's: raises ProducerFenced if it may be another one's, and what InitProducerId raises.
         """
+        if self._transaction.steps.hold.identity is None:  # then there is nothing to ask after
+            raise ProducerFenced("this driver no longer knows whether the query is its own, so it takes no bucket")
         self._transaction.owner.ask_if_held()
         self._buckets.take(range(self._count))
 

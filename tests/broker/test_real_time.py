@@ -215,6 +215,8 @@ def test_a_late_driver_ends_without_taking_the_buckets_of_the_live_one(query, pr
     of_live = live.start(count=None)
     with pytest.raises(ProducerFenced):
         late.start(late.batch(1), count=None)
+    with pytest.raises(ProducerFenced):
+        late.driver.end()
     produce(0, 20)
     assert live.copy(of_live).error is None
     assert output() == list(range(20))
