@@ -17,6 +17,7 @@ _RESOURCES = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,
 }
 
 
@@ -39,7 +40,7 @@ def add_user(bootstrap: str, user: str, password: str, rights: Iterable[Right]) 
 
 
 def _binding(principal: str, right: Right) -> AclBinding:
-    prefixed = right.name.endswith("*") and right.name != "*"
+    prefixed = right.pattern == "prefixed" or (right.name.endswith("*") and right.name != "*")
     return AclBinding(
         _RESOURCES[right.resource],
         right.name.rstrip("*") if prefixed else right.name,

@@ -12,7 +12,8 @@ Warnings, if committed data could be lost:
 - a single replica, min.insync.replicas of 1, unclean leader election, too few in-sync replicas at the moment; for
 output
   topics, the ledger topic, and Kafka's internal topics with the offsets and the outcome of transactions;
-- the transactional.id has an open transaction: that of a crashed predecessor looks like that of a live producer;
+- the transactional.id, or that of a bucket, has an open transaction: that of a crashed predecessor looks like that of
+  a live producer;
 - the protocol before KIP-890; offsets that expire within days, transactional ids that expire within an hour;
 - a topic that stores record batches in another compression; a ledger topic that is never compacted;
 - facts that could not be read because of a missing ACL that the query itself does not need.
@@ -21,7 +22,7 @@ output
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spark_kafka_eos.kafka.protocol.facts import (
@@ -37,6 +38,7 @@ from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight.findings import Finding, Severity
+from spark_kafka_eos.preflight.rights import of_buckets
 from spark_kafka_eos.preflight.services import DISKLESS_SETTINGS
 
 # The settings that findings depend on.
@@ -67,6 +69,7 @@ _NAMED = 3  # members named in a finding
 class Facts:
     """What was read from the cluster: `settings` are the transaction coordinator's; topics and groups by name.
 
+    `buckets` are the transactional.ids of those of a query in real time.
     `two_phase_commit` is whether the brokers offer it. None means that it does not exist. Without a transactional.id,
     `transaction` is None, and `settings` are those of one of the brokers, if they were needed.
     """
@@ -77,6 +80,7 @@ class Facts:
     transaction: TransactionFacts | Unavailable | None
     groups: Mapping[str, GroupFacts | Unavailable]
     topics: Mapping[str, TopicFacts | Unavailable | None]
+    buckets: Mapping[str, TransactionFacts | Unavailable | None] = field(default_factory=dict)
     two_phase_commit: bool = False
 
 
@@ -85,6 +89,7 @@ def findings(facts: Facts, options: SinkOptions) -> list[Finding]:
     results = [_cluster(facts)]
     if options.transactional_id:
         results += [_transaction_version(facts), *_settings(facts, options), _transaction(facts, options)]
+        results += _buckets(facts, options)
         results += [_two_phase_commit(facts)] if options.two_phase_commit else []
     results += [_group(name, facts.groups[name], options.resolve) for name in groups(options)]
     judged: dict[_Judgement, list[str]] = {}
@@ -218,19 +223,53 @@ def _transaction(facts: Facts, options: SinkOptions) -> Finding:
         case Unavailable() as unavailable:
             return _unauthorised(subject, unavailable.reason, "Write on it")
         case TransactionFacts(state="Ongoing") as ongoing:
-            since = "" if ongoing.age_ms is None else f" for {duration(ongoing.age_ms)}"
-            return Finding(
-                severity=Severity.WARNING,
-                subject=subject,
-                found=f"{ongoing.producer}, has had an open transaction{since} (its timeout is {ongoing.timeout})",
-                meaning="This query's last run ended during a batch, or another process uses this transactional.id. "
-                "Starting the query aborts that transaction and fences its producer",
-                action="Make sure that no other query and no other driver uses this transactional.id",
+            return _ongoing(
+                subject,
+                ongoing,
+                "This query's last run ended during a batch, or another process uses this transactional.id. Starting "
+                "the query aborts that transaction and fences its producer",
+                "Make sure that no other query and no other driver uses this transactional.id",
             )
         case TransactionFacts(state=state, producer=producer):
             ending = state.startswith("Prepare")
             what = "its last transaction is ending" if ending else "no open transaction"
             return Finding(severity=Severity.OK, subject=subject, found=f"{what} ({producer}, {state})")
+
+
+def _ongoing(subject: str, facts: TransactionFacts, meaning: str, action: str) -> Finding:
+    since = "" if facts.age_ms is None else f" for {duration(facts.age_ms)}"
+    return Finding(
+        severity=Severity.WARNING,
+        subject=subject,
+        found=f"{facts.producer}, has had an open transaction{since} (its timeout is {facts.timeout})",
+        meaning=meaning,
+        action=action,
+    )
+
+
+def _buckets(facts: Facts, options: SinkOptions) -> Iterator[Finding]:
+    """A finding for the buckets of which there is nothing to say, and one for each other."""
+    right = of_buckets(options)
+    quiet = 0
+    for name, transaction in facts.buckets.items():
+        subject = f"transactional id {name}"
+        match transaction:
+            case Unavailable() as unavailable:
+                yield _unauthorised(subject, unavailable.reason, f"{right}, for all buckets")
+                return
+            case TransactionFacts(state="Ongoing") as ongoing:
+                yield _ongoing(
+                    subject,
+                    ongoing,
+                    "A task of this query runs, or was lost. Starting the query aborts that transaction and fences the "
+                    "task",
+                    "Make sure that no other driver runs this query",
+                )
+            case _:
+                quiet += 1
+    if quiet:
+        subject = f"buckets of {options.transactional_id}"
+        yield Finding(severity=Severity.OK, subject=subject, found=f"no open transaction in {quiet}")
 
 
 def _group(name: str, facts: GroupFacts | Unavailable, resolve: str | None) -> Finding:

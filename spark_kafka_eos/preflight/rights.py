@@ -7,18 +7,22 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
+from spark_kafka_eos.options.sink import BUCKETS, groups, internal_topics, ledger_topics, written_topics
 
 
 class Right(NamedTuple):
-    """An ACL that allows `operation` on one resource; `operation` and `resource` in Kafka's words."""
+    """An ACL that allows `operation` on one resource, or on all whose names begin with `name` (`pattern` "prefixed").
+    `operation`, `resource` and `pattern` in Kafka's words.
+    """
 
     operation: str
     resource: str
     name: str
+    pattern: str = "literal"
 
     def __str__(self) -> str:
-        return f"{self.operation} on {self.resource} {self.name!r}"
+        begins = "" if self.pattern == "literal" else f"{self.pattern} "
+        return f"{self.operation} on {begins}{self.resource} {self.name!r}"
 
 
 def of_source(topics: Iterable[str]) -> list[Right]:
@@ -26,18 +30,24 @@ def of_source(topics: Iterable[str]) -> list[Right]:
     return [Right("Read", "topic", topic) for topic in topics]
 
 
-def of_sink(options: SinkOptions) -> list[Right]:
-    """What a sink needs besides `of_source`, if its source is on the same cluster. IdempotentWrite is not among it:
-    since Kafka 2.8, Write on a topic includes it.
+def of_sink(options: SinkOptions, *, real_time: bool = False) -> list[Right]:
+    """What a sink needs besides `of_source`, if its source is on the same cluster; `real_time` also for its buckets.
+    IdempotentWrite is not among it: since Kafka 2.8, Write on a topic includes it.
     """
     operations = ("Write", "TwoPhaseCommit") if options.two_phase_commit else ("Write",)
     transactional_id = options.transactional_id
     return [
         *(Right(operation, "transactional id", transactional_id) for operation in operations if transactional_id),
+        *([of_buckets(options)] if real_time else []),
         *(Right("Write", "topic", topic) for topic in written_topics(options)),
         *(Right(operation, "topic", topic) for topic in ledger_topics(options) for operation in ("Write", "Read")),
         *(Right("Read", "group", group) for group in groups(options)),
     ]
+
+
+def of_buckets(options: SinkOptions) -> Right:
+    """What the transactions of a query in real time need, however many buckets it has."""
+    return Right("Write", "transactional id", f"{options.transactional_id}{BUCKETS}", "prefixed")
 
 
 def optional(options: SinkOptions) -> list[Right]:
@@ -73,15 +83,19 @@ def probe_id(transactional_id: str) -> str:
 
 def commands(rights: Sequence[Right]) -> list[str]:
     """The arguments of kafka-acls.sh that grant `rights`: a command for all resources with the same operations."""
-    operations: dict[tuple[str, str], list[str]] = {}
+    operations: dict[tuple[str, str, str], list[str]] = {}
     for right in rights:
-        granted = operations.setdefault((right.resource, right.name), [])
+        granted = operations.setdefault((right.resource, right.name, right.pattern), [])
         granted += [right.operation] if right.operation not in granted else []
-    resources: dict[tuple[str, ...], list[str]] = {}
-    for (kind, name), granted in operations.items():
+    resources: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (kind, name, pattern), granted in operations.items():
         named = ["--cluster"] if kind == "cluster" else [f"--{kind.replace(' ', '-')}", shlex.quote(name)]
-        resources.setdefault(tuple(sorted(granted)), []).extend(named)
+        resources.setdefault((pattern, tuple(sorted(granted))), []).extend(named)
     return [
-        " ".join([*(f"--operation {operation}" for operation in granted), *named])
-        for granted, named in resources.items()
+        " ".join([*_pattern(pattern), *(f"--operation {operation}" for operation in granted), *named])
+        for (pattern, granted), named in resources.items()
     ]
+
+
+def _pattern(pattern: str) -> list[str]:
+    return [] if pattern == "literal" else [f"--resource-pattern-type {pattern}"]

@@ -16,8 +16,8 @@ from spark_kafka_eos.kafka.protocol.facts import GroupFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.source_mark import other_ids
 from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import bucket_id, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.options.sink import groups as groups_of
-from spark_kafka_eos.options.sink import internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight import checks, message_formats, releases
 from spark_kafka_eos.preflight.abilities import sink_findings, source_findings
 from spark_kafka_eos.preflight.checks import Facts
@@ -29,8 +29,10 @@ _log = logger(__name__)
 Examine = Callable[[Cluster, SinkOptions], list[Finding]]
 
 
-def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
-    """The findings of all checks. Changes nothing in the cluster, except that Kafka may create its internal topics."""
+def examine(cluster: Cluster, options: SinkOptions, *, buckets: int = 0) -> list[Finding]:
+    """The findings of all checks, also on so many buckets of a query in real time. Changes nothing in the cluster,
+    except that Kafka may create its internal topics.
+    """
     transactional_id = options.transactional_id
     abilities = describe.abilities(cluster)
     findings = list(sink_findings(abilities, service_of(cluster), transactions=bool(transactional_id)))
@@ -41,8 +43,10 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         committed = GroupCoordinator(cluster, options.group_id).fetch_all(require_stable=False)
         groups[options.group_id] = replace(of_source, sinks=tuple(other_ids(committed, transactional_id)))
     transaction = settings = None
+    now_ms = int(time.time() * 1e3)
+    of_buckets = [bucket_id(transactional_id, number) for number in range(buckets)]
     if transactional_id:
-        transaction = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+        transaction = describe.transaction(cluster, transactional_id, now_ms=now_ms)
         settings = describe.coordinator_settings(
             cluster,
             transactional_id,
@@ -64,6 +68,7 @@ def examine(cluster: Cluster, options: SinkOptions) -> list[Finding]:
         transaction_version=version,
         settings={} if settings is None else settings,
         transaction=transaction,
+        buckets={name: describe.transaction(cluster, name, now_ms=now_ms) for name in of_buckets},
         groups=groups,
         topics=topics,
         two_phase_commit=abilities.two_phase_commit,

@@ -8,6 +8,7 @@ still run. It reports that, and the driver starts another task with new epochs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import uuid
 import weakref
@@ -28,7 +29,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.observers import BATCHES
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.outputs import names
-from spark_kafka_eos.preflight.run import preflight
+from spark_kafka_eos.preflight.run import examine, preflight
 from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop, refuse_members
 from spark_kafka_eos.real_time.buckets import Bucket
 from spark_kafka_eos.real_time.driver import RealTimeDriver
@@ -105,7 +106,7 @@ class RealTimeWriter:
         if self._connected is None:
             cluster = Cluster(self._options.client)
             weakref.finalize(self, cluster.close)
-            preflight(cluster, self._options, None)
+            preflight(cluster, self._options, examine=functools.partial(examine, buckets=self._buckets or 1))
             transaction = SharedTransaction(self._options, cluster, decide_in_real_time(self._options))
             fails = self._source.fail_on_data_loss
             driver = RealTimeDriver(self._options, cluster, transaction, fail_on_data_loss=fails)

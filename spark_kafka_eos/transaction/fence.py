@@ -15,7 +15,7 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.sequences import LAST_EPOCH
 from spark_kafka_eos.kafka.protocol import describe, transactions
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
+from spark_kafka_eos.kafka.protocol.facts import Settings, TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import written_topics
@@ -28,7 +28,7 @@ class Fence:
 
     def __init__(self, options: SinkOptions, cluster: Cluster, ledger: LedgerTopic | None) -> None:
         self._options, self._cluster, self._ledger = options, cluster, ledger
-        self._verifies: bool | None = None  # once it is known
+        self._settings: Settings | Unavailable | None = None  # None: not asked yet
 
     def needed(self, transaction_version: int) -> bool:
         """Whether a straggler with an old epoch could still append."""
@@ -64,12 +64,18 @@ class Fence:
             partitions.append(self._ledger.at)
         return partitions
 
+    def unseen(self) -> Unavailable | None:
+        """Why it is not known whether the brokers verify: `needed` then takes it that they do not."""
+        settings = self._settings
+        return settings if isinstance(settings, Unavailable) else None
+
     def _verified(self) -> bool:
         """Whether brokers accept appends only to partitions that the coordinator has added to the transaction."""
-        if self._verifies is None:
-            settings = describe.coordinator_settings(self._cluster, self._options.transactional_id, (_VERIFICATION,))
-            self._verifies = not isinstance(settings, Unavailable) and settings[_VERIFICATION] == "true"
-        return self._verifies
+        if self._settings is None:
+            self._settings = describe.coordinator_settings(
+                self._cluster, self._options.transactional_id, (_VERIFICATION,)
+            )
+        return not isinstance(self._settings, Unavailable) and self._settings[_VERIFICATION] == "true"
 
 
 def last_owner(transactional_id: str, facts: TransactionFacts) -> ProducerIdentity | None:

@@ -132,6 +132,10 @@ class TransactionSteps:
         """Whether late requests of an earlier epoch could still append."""
         return self._fence.needed(self.transaction_version)
 
+    def unseen_verification(self) -> Unavailable | None:
+        """Why `needs_fence` could not find out whether the brokers verify; None if it could."""
+        return self._fence.unseen()
+
     def fence(self, owner: ProducerIdentity, *, was_committed: bool) -> None:
         """Add whatever late requests may reach to the transaction of the last `owner`. `take` without a named epoch
         must follow. Raises ProducerFenced if somebody else did that before.

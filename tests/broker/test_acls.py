@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
 import subprocess
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -20,27 +22,32 @@ from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
-from spark_kafka_eos.errors import AuthenticationFailed, AuthorizationFailed, PreflightFailed
+from spark_kafka_eos.errors import AuthenticationFailed, AuthorizationFailed, ConfigurationError, PreflightFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import digest
+from spark_kafka_eos.ledger.real_time import decide_in_real_time
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.preflight import rights
 from spark_kafka_eos.preflight.rights import Right
-from spark_kafka_eos.preflight.run import preflight
+from spark_kafka_eos.preflight.run import examine, preflight
 from spark_kafka_eos.reading.group_offsets import ConsumedOffsets
 from spark_kafka_eos.reading.offset_planner import OffsetPlanner
 from spark_kafka_eos.reading.records import read
+from spark_kafka_eos.real_time.driver import RealTimeDriver
+from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.read_offsets import group_offsets
 from spark_kafka_eos.testing.topic_reader import read_topic
 from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.listener.progress import Questions
 from spark_kafka_eos.transaction.commit import commit_batch, committer
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, reads
 from tests.letters import headers_of
 from tests.principals import add_user
@@ -369,3 +376,79 @@ def test_a_replay_needs_the_rights_that_the_page_names(kafka, output, ask):
     assert exit_code == 0, shown + errors
     await_stable(kafka.bootstrap, output, behind=(0, 0))
     assert written(kafka, output) == [b"bad"]
+
+
+# -- in real time
+
+SETTINGS = Right("DescribeConfigs", "cluster", "kafka-cluster")
+IN_REAL_TIME = [*rights.of_source([SOURCE]), *rights.of_sink(sink_options(PLAIN), real_time=True)]
+
+
+def copy_in_real_time(given, output, **more):
+    """Read all of the source in two buckets, and write it in their transactions; how many records there were."""
+    options = sink_options(given | {"kafka.transactional.id": output, "topic": output} | more)
+    source = source_options(given | {"subscribe": SOURCE, "startingOffsets": "earliest"}, streaming=True)
+    with OffsetPlanner(source) as positions:
+        start, end = positions.starting(), positions.ending()
+    batch = MicroBatch(query_id="q", batch_id=0, digest=digest({}), sources=reads(start, end), run_id="run")
+    with Cluster(options.client) as cluster:
+        preflight(cluster, options, examine=functools.partial(examine, buckets=2))
+        transaction = SharedTransaction(options, cluster, decide_in_real_time(options))
+        driver = RealTimeDriver(options, cluster, transaction, fail_on_data_loss=True)
+        driver.check(batch)
+        task = RealTimeTask(
+            buckets=tuple(driver.start(batch, 2, to_end=True)),
+            source=replace(source, columns=("key", "value")),
+            client=options.client,
+            settings=encode_settings(options, output, cluster),
+            group_id=options.group_id,
+            mark=source_mark(output),
+            seconds=60,
+        )
+        report = run(task, lambda rows, _: rows)
+    if report.error is not None:
+        raise report.error
+    return report.records
+
+
+def test_in_real_time_the_required_rights_are_enough(kafka, connection, output):
+    assert copy_in_real_time(connection(IN_REAL_TIME), output) == 3
+    await_stable(kafka.bootstrap, output, behind=(0, 0))
+    assert written(kafka, output) == [b"1", b"2", b"3"]
+
+
+def test_in_real_time_the_older_protocol_also_needs_to_see_whether_brokers_verify(
+    kafka, connection, output, monkeypatch
+):
+    monkeypatch.setattr(Cluster, "transaction_version", lambda _: 1)
+    with pytest.raises(ConfigurationError, match="CLUSTER_AUTHORIZATION_FAILED.* Grant DescribeConfigs on Cluster to"):
+        copy_in_real_time(connection(IN_REAL_TIME), output)
+    assert copy_in_real_time(connection([*IN_REAL_TIME, SETTINGS]), output) == 3
+
+
+@pytest.mark.parametrize("right", IN_REAL_TIME, ids=str)
+def test_in_real_time_nothing_is_committed_without_any_of_them_and_the_error_names_it(kafka, connection, output, right):
+    given = connection([other for other in IN_REAL_TIME if other != right])
+    with pytest.raises(AuthorizationFailed) as caught:
+        copy_in_real_time(given, output, preflight="false")
+    missing = named(right, output)
+    named_so = missing if right.pattern == "literal" else Right("Write", missing.resource, f"{missing.name}0")
+    assert names(caught.value, named_so), caught.value
+    assert written(kafka, output) == []
+
+
+def test_the_preflight_of_a_query_in_real_time_names_the_right_on_all_of_its_buckets(kafka, connection, output):
+    given = connection(RIGHTS)
+    with pytest.raises(PreflightFailed) as caught:
+        copy_in_real_time(given, output)
+    bucket_right = f"Grant this principal Write on prefixed transactional id '{output}.bucket-', for all buckets"
+    assert bucket_right in str(caught.value)
+    assert "found 1 error" in str(caught.value)
+
+
+def test_the_commands_that_are_printed_for_a_query_in_real_time_grant_the_prefix(output, kafka):
+    arguments = ["--bootstrap-servers", kafka.bootstrap, "--transactional-id", output, "--topic", output]
+    arguments += ["--source", SOURCE, "--principal", f"User:{output}", "--print-acls", "--real-time"]
+    script = CliRunner().invoke(app, ["preflight", *arguments]).stdout
+    prefixed = f"acls --resource-pattern-type prefixed --operation Write --transactional-id {output}.bucket-"
+    assert prefixed in script.splitlines()

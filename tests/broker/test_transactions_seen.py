@@ -433,3 +433,29 @@ def test_the_rights_on_the_page_are_enough_and_without_them_nothing_is_aborted(s
     assert (done.exit_code, json.loads(done.stdout)["done"]) == (0, True)
     with pytest.raises(KafkaException):
         holder.commit_transaction(30)
+
+
+def test_preflight_and_doctor_find_what_hangs_of_a_querys_buckets_and_how_it_ends(scene):
+    target = scene.kafka.create_topic(f"written-{next(numbers)}", 2)
+    bucket = owner_of(scene.cluster, f"{target}.bucket-0")
+    late = replace(bucket.init_producer_id(), transaction_version=1)  # whose appends add no partition
+    append(scene.cluster, late, [TopicPartition(target, 1)])
+    given = ["--bootstrap-servers", scene.kafka.bootstrap, "--transactional-id", target, "--topic", target]
+
+    def findings(command):
+        done = CliRunner().invoke(app, [command, *given, "--real-time", "--json"])
+        return {each["subject"]: each for each in json.loads(done.stdout)["findings"]}
+
+    try:
+        of_preflight, of_doctor = findings("preflight"), findings("doctor")
+    finally:
+        bucket.init_producer_id()  # fences the late one
+        aborted = run(scene, "abort", *part_of(target, 1), "--yes")
+    hangs = of_preflight[f"open transaction in {target}-1"]
+    assert hangs["meaning"] == of_doctor[f"open transaction in {target}-1"]["meaning"]
+    assert hangs["severity"] == "warning"
+    assert hangs["found"].startswith(f"of {target}.bucket-0 from offset 0 on, since ")
+    assert hangs["action"] == "Start the query: it ends its own"
+    assert of_preflight[f"buckets of {target}"]["found"] == "no open transaction in 1"
+    assert aborted.exit_code == 0, aborted.output
+    assert f"open transaction in {target}-1" not in findings("preflight")

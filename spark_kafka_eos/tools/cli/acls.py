@@ -20,15 +20,17 @@ def show(
     elsewhere: ClientOptions | None,
     *,
     principal: str | None,
+    real_time: bool = False,
     as_json: bool = False,
 ) -> None:
     """Print the commands for `principal`, by default the user of the options. `sources` are topics on the sink's
-    cluster, or on that of `elsewhere`.
+    cluster, or on that of `elsewhere`; `real_time` as for `rights.of_sink`.
     """
     if options.topic is None and not options.output_topics:
         raise typer.BadParameter("requires --topic or --output-topic", param_hint="--print-acls")
     of_source = rights.of_source(sources)
-    required = rights.of_sink(options) if elsewhere else [*of_source, *rights.of_sink(options)]
+    of_sink = rights.of_sink(options, real_time=real_time)
+    required = of_sink if elsewhere else [*of_source, *of_sink]
     optional = rights.optional(options)
     if as_json:
         groups = {"required": required, "optional": optional} | ({"source": of_source} if elsewhere else {})

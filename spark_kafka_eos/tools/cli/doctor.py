@@ -19,7 +19,14 @@ from kafka_eos_python.launcher import hindrance
 from spark_kafka_eos.preflight.findings import Finding
 from spark_kafka_eos.tools.cli.errors import FAILED
 from spark_kafka_eos.tools.cli.findings import counted, errors, table
-from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_pairs
+from spark_kafka_eos.tools.cli.query_options import (
+    BootstrapServers,
+    Properties,
+    QueryOptions,
+    RealTime,
+    client_of,
+    parse_pairs,
+)
 from spark_kafka_eos.tools.cli.terminal import Console, Text
 from spark_kafka_eos.tools.doctor import folders, gather, pythons, spark_home, start
 from spark_kafka_eos.tools.doctor.facts import Interpreter, Silent, Spark
@@ -32,6 +39,7 @@ def doctor(
         str | None, typer.Option(help="The query's kafka.transactional.id: check its rights and topics, too.")
     ] = None,
     topic: Annotated[str | None, typer.Option(help="The query's option topic.")] = None,
+    real_time: RealTime = False,
     checkpoint_location: Annotated[str | None, typer.Option(help="The query's checkpointLocation.")] = None,
     staging_dir: Annotated[str | None, typer.Option(help="The query's stagingDir.")] = None,
     cluster: Annotated[
@@ -67,7 +75,7 @@ def doctor(
             folder = gather.folder_at(location)
             findings += folders.findings(kind, folder, user=gather.user(), is_local=master.startswith("local"))
     if bootstrap_servers or properties or transactional_id or topic:
-        findings += _of_brokers(bootstrap_servers, properties, transactional_id, topic)
+        findings += _of_brokers(bootstrap_servers, properties, transactional_id, topic, real_time=real_time)
     if as_json:
         print(json.dumps(to_json(findings), indent=1))
     else:
@@ -142,7 +150,12 @@ def _of_executors(master: str, settings: Mapping[str, str]) -> tuple[Mapping[str
 
 
 def _of_brokers(
-    bootstrap_servers: str | None, properties: Path | None, transactional_id: str | None, topic: str | None
+    bootstrap_servers: str | None,
+    properties: Path | None,
+    transactional_id: str | None,
+    topic: str | None,
+    *,
+    real_time: bool,
 ) -> Sequence[Finding]:
     from spark_kafka_eos.tools.doctor import brokers
 
@@ -157,7 +170,7 @@ def _of_brokers(
         properties=properties,
     )
     query = query_options.sink()
-    return brokers.findings(query.client, query)
+    return brokers.findings(query.client, query, real_time=real_time)
 
 
 def _launcher() -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from spark_kafka_eos.tools.cli.transaction_tables import WHO_ENDS, abort_command, ago, part_json
+from spark_kafka_eos.tools.cli.transaction_tables import WHO_ENDS, ago, part_json
 from spark_kafka_eos.tools.operators.outputs import Output
 from spark_kafka_eos.tools.operators.survey import Ending, OpenPart
 
@@ -14,7 +14,7 @@ def output_lines(written: Iterable[Output], now_ms: int) -> Iterator[tuple[str, 
     """A line for each topic, and one for each partition that nobody will release; names are left of them."""
     for output in written:
         yield "output", f"{output.topic}: {_state(output, now_ms)}"
-        yield from (("", abort_command(part)) for part in output.holding if part.ending is Ending.NOBODY)
+        yield from (("", part.abort_command) for part in output.holding if part.ending is Ending.NOBODY)
 
 
 def _state(output: Output, now_ms: int) -> str:

@@ -15,7 +15,7 @@ from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight.findings import Finding
 from spark_kafka_eos.preflight.loop import loop
 from spark_kafka_eos.preflight.probe import probe as send_probe
-from spark_kafka_eos.preflight.run import examine, examine_source, examine_staging, service_of
+from spark_kafka_eos.preflight.run import examine_source, examine_staging, service_of
 from spark_kafka_eos.tools.cli import acls
 from spark_kafka_eos.tools.cli.errors import FAILED
 from spark_kafka_eos.tools.cli.findings import counted, errors, table
@@ -23,12 +23,14 @@ from spark_kafka_eos.tools.cli.query_options import (
     BootstrapServers,
     Properties,
     QueryOptions,
+    RealTime,
     SourceBootstrapServers,
     SourceProperties,
     parse_pairs,
     source_client_of,
 )
 from spark_kafka_eos.tools.cli.terminal import Console
+from spark_kafka_eos.tools.operators.before_start import examine_query
 
 
 def preflight(
@@ -46,6 +48,7 @@ def preflight(
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; can be repeated.")
     ] = None,
+    real_time: RealTime = False,
     probe: Annotated[
         bool, typer.Option("--probe", help="Also begin and abort a scratch transaction, as TRANSACTIONAL_ID.probe.")
     ] = False,
@@ -84,12 +87,12 @@ def preflight(
         raise typer.BadParameter("requires --source, a topic on that cluster", param_hint=where)
     sources = list(dict.fromkeys(source or []))
     if print_acls:
-        acls.show(options, sources, elsewhere, principal=principal, as_json=as_json)
+        acls.show(options, sources, elsewhere, principal=principal, real_time=real_time, as_json=as_json)
         return
     if principal is not None:
         raise typer.BadParameter("requires --print-acls", param_hint="--principal")
     check = context.obj or _examine  # a test hands in another
-    findings = check(options, sources, elsewhere)
+    findings = check(options, sources, elsewhere, real_time)
     if options.staging_dir is not None:
         findings.append(examine_staging(staging_of(options, options.staging_dir)))
     if probe and not errors(findings):
@@ -104,9 +107,11 @@ def preflight(
         raise typer.Exit(FAILED)
 
 
-def _examine(options: SinkOptions, sources: Sequence[str], elsewhere: ClientOptions | None) -> list[Finding]:
+def _examine(
+    options: SinkOptions, sources: Sequence[str], elsewhere: ClientOptions | None, real_time: bool
+) -> list[Finding]:
     with Cluster(options.client) as cluster:
-        findings = examine(cluster, options)
+        findings = examine_query(cluster, options, real_time=real_time)
         if elsewhere is None:
             return findings + _of_sources(cluster, sources) + _loops(sources, options)
         with Cluster(elsewhere) as origin:

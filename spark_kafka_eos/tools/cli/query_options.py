@@ -25,6 +25,11 @@ SourceProperties = Annotated[
     Path | None, typer.Option(exists=True, dir_okay=False, help="Like --properties, for the source's cluster.")
 ]
 
+RealTime = Annotated[
+    bool,
+    typer.Option("--real-time", help="The query runs in real time: also the transactional ids of its buckets."),
+]
+
 # Short, because the commands are interactive; a file or an option may set it.
 _PATIENCE = {"kafka.request.timeout.ms": "10000"}
 

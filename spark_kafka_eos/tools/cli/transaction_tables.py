@@ -102,7 +102,7 @@ def hanging(survey: Survey) -> RenderableType:
     looked = f"{len(survey.producers)} partition{'' if len(survey.producers) == 1 else 's'} looked at"
     certain = len(survey.hanging)
     parts.append(Text(f"{certain} hanging transaction{'' if certain == 1 else 's'}; {looked}."))
-    parts += [Text(abort_command(part)) for part in survey.hanging]
+    parts += [Text(part.abort_command) for part in survey.hanging]
     if len(suspects) > certain:
         parts.append(
             Text(
@@ -126,15 +126,6 @@ def counts(survey: Survey) -> RenderableType:
             lag = _offsets(survey.log_ends[tp].lag if tp in survey.log_ends else None)
             by_partition.add_row(Text(str(tp)), str(counted.producer_ids), str(counted.open_transactions), lag)
     return Group(ids, by_partition, *_remarks(survey))
-
-
-def abort_command(part: OpenPart) -> str:
-    """What an operator runs to abort it."""
-    tp = part.partition
-    return (
-        f"kafka-eos transactions abort --topic {tp.topic} --partition {tp.partition} "
-        f"--start-offset {part.producer.start_offset}"
-    )
 
 
 def _takes_part(entry: LedgerEntry) -> str:

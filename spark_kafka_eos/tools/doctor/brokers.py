@@ -11,16 +11,19 @@ from spark_kafka_eos.options import ClientOptions, SinkOptions
 from spark_kafka_eos.preflight import checks, releases
 from spark_kafka_eos.preflight.abilities import sink_findings
 from spark_kafka_eos.preflight.findings import Finding, Severity
-from spark_kafka_eos.preflight.run import examine, service_of
+from spark_kafka_eos.preflight.run import service_of
+from spark_kafka_eos.tools.operators.before_start import examine_query
 
 _LIMITS = (*checks.BROKER_SETTINGS, *checks.OPTIONAL_BROKER_SETTINGS, "message.max.bytes")
 
 
-def findings(client: ClientOptions, query: SinkOptions | None) -> list[Finding]:
-    """Release, APIs and limits; with the options of a query all that its preflight checks. Changes nothing."""
+def findings(client: ClientOptions, query: SinkOptions | None, *, real_time: bool = False) -> list[Finding]:
+    """Release, APIs and limits; with the options of a query all that its preflight checks, `real_time` also on its
+    buckets. Changes nothing.
+    """
     with Cluster(client) as cluster:
         limits = limit_finding(describe.broker_settings(cluster, cluster.nodes()[0], _LIMITS))
-        return [*(examine(cluster, query) if query else _cluster(cluster)), limits]
+        return [*(examine_query(cluster, query, real_time=real_time) if query else _cluster(cluster)), limits]
 
 
 def _cluster(cluster: Cluster) -> Iterator[Finding]:

@@ -58,6 +58,15 @@ class OpenPart:
         return self.producer.partition
 
     @property
+    def abort_command(self) -> str:
+        """What an operator runs to abort it."""
+        tp = self.partition
+        return (
+            f"kafka-eos transactions abort --topic {tp.topic} --partition {tp.partition} "
+            f"--start-offset {self.producer.start_offset}"
+        )
+
+    @property
     def held_offsets(self) -> int | None:
         """By how many offsets it alone holds back the last stable offset: 0 if an older one does, None if unknown."""
         if not self.holds:

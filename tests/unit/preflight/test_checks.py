@@ -591,3 +591,19 @@ def test_a_source_says_itself_that_its_topic_of_that_name_is_another_one(cluster
     batch = MicroBatch(query_id="q", batch_id=0, digest="d", sources=(source,))
     with pytest.raises(ConfigurationError, match="deadLetterTopic") if refused else nullcontext():
         refuse_loop(cluster, sink(deadLetterTopic="dead"), batch)
+
+
+def test_an_open_transaction_of_a_bucket_is_a_warning_and_one_that_may_not_be_seen_an_error_of_all():
+    ongoing = TransactionFacts(
+        state="Ongoing", producer_id=7, epoch=3, timeout_ms=10_000, started_ms=1_000, described_ms=4_000
+    )
+    idle = replace(ongoing, state="CompleteCommit")
+    buckets = {"copy.bucket-0": idle, "copy.bucket-1": ongoing, "copy.bucket-2": None}
+    found = {each.subject: each for each in findings(replace(HEALTHY, buckets=buckets), sink())}
+    assert found["transactional id copy.bucket-1"].severity is Severity.WARNING
+    assert "has had an open transaction for 3 s" in found["transactional id copy.bucket-1"].found
+    assert found["buckets of copy"].found == "no open transaction in 2"
+    denied = {name: Unavailable(reason="DENIED") for name in buckets}
+    (error,) = (each for each in findings(replace(HEALTHY, buckets=denied), sink()) if each.severity is Severity.ERROR)
+    prefix = "Write on prefixed transactional id 'copy.bucket-'"
+    assert error.action == f"Grant this principal {prefix}, for all buckets"

@@ -70,3 +70,13 @@ def test_a_command_grants_the_same_operations_on_several_resources():
         "--operation Read --operation Write --topic books",
         "--operation DescribeConfigs --cluster",
     ]
+
+
+def test_in_real_time_a_prefixed_right_covers_all_buckets_and_has_a_command_of_its_own():
+    options = sink_options(ONCE)
+    (more,) = set(of_sink(options, real_time=True)) - set(of_sink(options))
+    assert more == Right("Write", "transactional id", "t.bucket-", "prefixed")
+    assert commands([Right("Write", "transactional id", "t"), more]) == [
+        "--operation Write --transactional-id t",
+        "--resource-pattern-type prefixed --operation Write --transactional-id t.bucket-",
+    ]

@@ -49,8 +49,8 @@ class Recorder:
         self.calls: list[Any] = []
         self._result = result
 
-    def __call__(self, *given: object) -> object:
-        self.calls.append(given)
+    def __call__(self, *given: object, **named: object) -> object:
+        self.calls.append((*given, *named.values()))
         return self._result
 
 
@@ -172,12 +172,14 @@ def test_brokers_are_asked_only_if_they_are_given_and_their_errors_are_not_findi
     assert "cluster" not in found()
     assert found("--bootstrap-servers", "b:1")["cluster"] == "ok"
     assert found("--bootstrap-servers", "b:1", "--transactional-id", "t", "--topic", "out")["cluster"] == "ok"
-    (first, nothing), (second, query) = ask.calls
+    assert found("--bootstrap-servers", "b:1", "--transactional-id", "t", "--real-time")["cluster"] == "ok"
+    (first, nothing), (second, query, no_buckets), (_, _, in_real_time) = ask.calls
+    assert (no_buckets, in_real_time) == (False, True)
     assert first.bootstrap_servers == second.bootstrap_servers == (("b", 1),)
     assert nothing is None
     assert (query.transactional_id, query.topic) == ("t", "out")
 
-    def unreachable(*_: object) -> None:
+    def unreachable(*_: object, **__: object) -> None:
         raise BrokerUnreachable("no broker answers")
 
     monkeypatch.setattr(brokers, "findings", unreachable)

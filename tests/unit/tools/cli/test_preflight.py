@@ -53,7 +53,7 @@ class Clusters:
         self.sink, self.source, self.error = sink, source, error
         self.asked = []
 
-    def examine(self, options, sources, elsewhere):
+    def examine(self, options, sources, elsewhere, _):
         if self.error is not None:
             raise self.error
         self.asked.append(("sink", options.client.bootstrap_servers[0][0], options.topic))
