@@ -10,7 +10,7 @@ formats                                          what a schema type does
 rows                                             cursors into the bytes of all rows
 avro avro_schema avro_reading avro_writing       Avro
 avro_logical avro_defaults avro_extent           what logical types become; a field's default; where a value ends
-protobuf                                         Protobuf
+protobuf proto_text                              Protobuf; the text of a .proto file
 json_schema json_shapes json_values              JSON Schema
 connect_types connect_json connect_json_schema   what names of Kafka Connect's types mean; its JSON, and its JSON Schema
 

@@ -36,10 +36,12 @@ MOST_REFERENCES = 100  # of a schema: each is one request, and the largest that 
 LARGEST_TEXT = 1_000_000  # characters of a schema with its references: some seconds to parse; most have some thousand
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _SERIALIZED = "serialized"  # the form to ask for: Protobuf files are .proto text otherwise, or what was registered
+_FAILS = 500  # HTTP's status of a registry that cannot make a descriptor; one that is down has others
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _CONTEXT = re.compile(r":\.[^:]*:")  # before a subject's name; each context has ids and subjects of its own
 _T = TypeVar("_T")
 _Read = TypeVar("_Read", bound=Schema | RegisteredSchema)
+_Fetch = Callable[[SchemaRegistryClient, str | None], _Read]  # with the form to ask for
 
 
 class UnknownSchema(LookupError):
@@ -193,8 +195,7 @@ class Session:
         def ask() -> SubjectVersion:
             version = self._fetched(lambda client: client.get_latest_version(subject))
             serialized = version.schema.schema_type == "PROTOBUF"
-            if _is_proto_text(version.schema):
-                version = self._fetched(lambda client: client.get_latest_version(subject, fmt=_SERIALIZED))
+            version = self._as_descriptor(version, lambda client, form: client.get_latest_version(subject, fmt=form))
             where = version.subject or subject
             return SubjectVersion(where, cast(int, version.schema_id), self._text(version.schema, where, serialized))
 
@@ -222,14 +223,26 @@ class Session:
             subject, schema_id, self.schema(schema_id, subject=subject, serialized=text.kind == "PROTOBUF")
         )
 
-    def _read(self, fetch: Callable[[SchemaRegistryClient, str | None], _Read], serialized: bool) -> _Read:
-        """What the registry answers; with `serialized`, a Protobuf file as a descriptor. One that was registered as a
-        descriptor is taken as that: of it, Apicurio 3 has no other form.
-        """
+    def _read(self, fetch: _Fetch[_Read], serialized: bool) -> _Read:
+        """What the registry answers; with `serialized`, a Protobuf file as a descriptor, if it has one."""
         answer = self._fetched(lambda client: fetch(client, None))
-        if serialized and _is_proto_text(answer.schema if isinstance(answer, RegisteredSchema) else answer):
-            return self._fetched(lambda client: fetch(client, _SERIALIZED))
-        return answer
+        return self._as_descriptor(answer, fetch) if serialized else answer
+
+    def _as_descriptor(self, answer: _Read, fetch: _Fetch[_Read]) -> _Read:
+        """The registry's answer, or if that has the text of a .proto file, the one with its descriptor. Apicurio 3 has
+        only the text: asked for more, it fails, or answers with a descriptor's bytes as if they were text.
+        """
+        if not _is_proto_text(answer):
+            return answer
+        from spark_kafka_eos.registry.proto_text import is_readable
+
+        try:
+            serialized = self._fetched(lambda client: fetch(client, _SERIALIZED))
+        except SchemaRegistryError as error:
+            if error.http_status_code != _FAILS or not is_readable(_of(answer).schema_str or ""):
+                raise
+            return answer
+        return answer if _is_proto_text(serialized) else serialized
 
     def _fetched(self, fetch: Callable[[SchemaRegistryClient], _T]) -> _T:
         """What the registry answers now. The client would repeat what it has read before, in whatever form that was."""
@@ -313,12 +326,18 @@ def _schema(text: str, kind: SchemaType, references: References) -> Schema:
     return Schema(text, kind, made)
 
 
-def _is_proto_text(schema: Schema) -> bool:
-    """Whether it is a Protobuf file, and no descriptor: its text has signs that base64 has not."""
-    if schema.schema_type != "PROTOBUF":
-        return False
+def _is_proto_text(answer: Schema | RegisteredSchema) -> bool:
+    return _of(answer).schema_type == "PROTOBUF" and not is_descriptor(_of(answer).schema_str or "")
+
+
+def _of(answer: Schema | RegisteredSchema) -> Schema:
+    return answer.schema if isinstance(answer, RegisteredSchema) else answer
+
+
+def is_descriptor(text: str) -> bool:
+    """Whether a Protobuf schema can be a descriptor: the text of a file has signs that base64 has not."""
     try:
-        base64.b64decode(schema.schema_str or "", validate=True)
+        base64.b64decode(text, validate=True)
     except ValueError:
-        return True
-    return False
+        return False
+    return True

@@ -22,7 +22,6 @@ Source: Protocol Buffers, "Encoding" and "Well-Known Types"; Confluent Schema Re
 from __future__ import annotations
 
 import base64
-import binascii
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,9 +41,10 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 from spark_kafka_eos.registry.avro_reading import Incompatible
-from spark_kafka_eos.registry.client import SchemaText
+from spark_kafka_eos.registry.client import SchemaText, is_descriptor
 from spark_kafka_eos.registry.connect_types import digits
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
+from spark_kafka_eos.registry.proto_text import descriptor_of
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
 
 # Files that a registry has without a reference, and the modules that have them, too.
@@ -202,14 +202,7 @@ def _files(text: SchemaText) -> _Files:
     added: set[str] = set()
     protos = {}
     for name, content in (*text.references, ("", text.text)):
-        proto = descriptor_pb2.FileDescriptorProto()
-        try:
-            proto.ParseFromString(base64.b64decode(content, validate=True))
-        except (DecodeError, binascii.Error, ValueError):
-            raise UnsupportedSchema(
-                "a Protobuf schema must be a serialized FileDescriptorProto in base64, as registries return it for "
-                "format=serialized"
-            ) from None
+        proto = _descriptor(content) if is_descriptor(content) else descriptor_of(content)
         proto.name = name or proto.name or "schema.proto"
         protos[proto.name] = proto
     for name in protos:
@@ -218,6 +211,17 @@ def _files(text: SchemaText) -> _Files:
         return _Files(pool, proto.name)
     except (KeyError, TypeError) as error:
         raise UnsupportedSchema(f"the Protobuf file cannot be used: {type(error).__name__}") from error
+
+
+def _descriptor(content: str) -> descriptor_pb2.FileDescriptorProto:
+    proto = descriptor_pb2.FileDescriptorProto()
+    try:
+        proto.ParseFromString(base64.b64decode(content))
+    except DecodeError:
+        raise UnsupportedSchema(
+            "a Protobuf schema must be the text of a .proto file, or a serialized FileDescriptorProto in base64"
+        ) from None
+    return proto
 
 
 def _add(name: str, protos: dict[str, Any], pool: DescriptorPool, added: set[str]) -> None:

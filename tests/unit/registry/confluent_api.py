@@ -142,11 +142,14 @@ class ConfluentApi(RegistryHttp):
 
 
 class WithoutDescriptors(ConfluentApi):
-    """Refuses `format=serialized`, as Apicurio 3 does for Avro, and for Protobuf that was registered as a descriptor,
-    which it returns as it was registered.
+    """As Apicurio 3: of `format=serialized`, it answers with a descriptor's bytes as if they were text. For Avro, for
+    what was registered as a descriptor, and for a file that refers to another one it fails.
     """
 
     def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Json:
-        if "format=serialized" in path:
-            raise ErrorAnswer(400, 0, "no such format")
-        return super().answer(method, path, body)
+        told = super().answer(method, path, body)
+        if "format=serialized" not in path:
+            return told
+        if "message" not in told["schema"] or told["references"]:
+            raise ErrorAnswer(500, 0, "a syntax error")
+        return told | {"schema": "\n\x05Order\x12\x04shop\ufffd"}

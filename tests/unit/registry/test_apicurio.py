@@ -111,6 +111,35 @@ def test_protobuf_comes_and_goes(url: str, client: SchemaRegistryClient, works: 
     works("Protobuf")
 
 
+PROTO = """syntax = "proto3"; // as Java's clients register it
+package shop;
+import "line.proto";
+message Order { int64 id = 1; repeated lines.Line lines = 2; optional string note = 3; map<string, double> rates = 4; }
+"""
+LINE = 'syntax = "proto3"; package lines; message Line { string sku = 1; Kind kind = 2; enum Kind { A = 0; B = 1; } }'
+
+
+def test_protobuf_that_was_registered_as_text_comes_and_goes(
+    url: str, client: SchemaRegistryClient, works: Works
+) -> None:
+    client.register_schema("line.proto", Schema(LINE, "PROTOBUF"))
+    reference = SchemaReference("line.proto", "line.proto", 1)
+    schema_id = client.register_schema("text-value", Schema(PROTO, "PROTOBUF", [reference]))
+    value = b"\0" + schema_id.to_bytes(4, "big") + b"\0\x08\x07\x12\x05\x0a\x01x\x10\x01"
+    decoded = confluent_decoder(url, topic="text")(pa.array([value], pa.binary()))
+    assert decoded.to_pylist() == [{"id": 7, "lines": [{"sku": "x", "kind": "B"}], "note": None, "rates": []}]
+    assert confluent_encoder(url, topic="text")(decoded).to_pylist() == [value]
+    works("Protobuf as text")
+
+
+def test_an_avro_record_is_a_bad_one_in_a_topic_of_protobuf(url: str, client: SchemaRegistryClient) -> None:
+    avro = client.register_schema("mixed-avro", Schema(OTHER, "AVRO"))
+    client.register_schema("mixed-value", Schema('syntax = "proto3"; message A { int64 a = 1; }', "PROTOBUF"))
+    values = pa.array([b"\0" + avro.to_bytes(4, "big") + b"\2"])
+    (row,) = confluent_decoder(url, topic="mixed", mode="permissive")(values).to_pylist()
+    assert row["error"]["cause"] == "wrong-schema"
+
+
 def test_a_schema_that_refers_to_another_one_is_read(url: str, client: SchemaRegistryClient, works: Works) -> None:
     client.register_schema("money-value", Schema(MONEY, "AVRO"))
     reference = SchemaReference("n.Money", "money-value", 1)

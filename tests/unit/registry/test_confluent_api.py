@@ -256,7 +256,8 @@ def test_a_schema_whose_keys_are_in_another_order_is_the_one_that_the_registry_h
 
 # -- Protobuf, which the registry has as text
 
-PROTO = '// orders\nsyntax = "proto3"; package shop; import "addr.proto"; message Order { Addr to = 1; }'
+PROTO = '// orders\nsyntax = "proto3"; package shop; import "addr.proto"; message Order { addr.Addr to = 1; }'
+ADDRESS_TEXT = 'syntax = "proto3"; package addr; message Addr { string city = 1; }'
 ADDRESS = file("addr", 'name: "Addr" ' + field("city", 1, "STRING"))
 ORDER = descriptor_pb2.FileDescriptorProto()
 ORDER.CopyFrom(file("shop", 'name: "Order" ' + field("to", 1, "MESSAGE", of=".addr.Addr")))
@@ -271,8 +272,7 @@ def serialized(made: descriptor_pb2.FileDescriptorProto) -> str:
 
 @pytest.fixture
 def in_text(api: ConfluentApi) -> ConfluentApi:
-    text = 'syntax = "proto3"; package addr; message Addr { string city = 1; }'
-    api.put("addr.proto", text, "PROTOBUF", serialized=serialized(ADDRESS))
+    api.put("addr.proto", ADDRESS_TEXT, "PROTOBUF", serialized=serialized(ADDRESS))
     api.put(
         "orders-value", PROTO, "PROTOBUF", serialized=serialized(ORDER), references={"addr.proto": ("addr.proto", 1)}
     )
@@ -308,13 +308,34 @@ def test_what_was_registered_as_a_descriptor_needs_no_other_form_of_it() -> None
         plain.put("addr.proto", serialized(ADDRESS), "PROTOBUF")
         orders = plain.put("orders-value", serialized(ORDER), "PROTOBUF", references={"addr.proto": ("addr.proto", 1)})
         other = plain.put("other-value", record(a="long"))
-        decoder = confluent_decoder(plain.url, topic="orders", mode="permissive")
-        encoder = confluent_encoder(plain.url, topic="orders")
+        decoder = confluent_decoder({"url": plain.url, "max.retries": 0}, topic="orders", mode="permissive")
+        encoder = confluent_encoder({"url": plain.url, "max.retries": 0}, topic="orders")
         written = encoder(pa.array([{"to": {"city": "Bern"}}], encoder.type)).to_pylist()
         assert written[0][:5] == framed(orders.schema_id, b"")
         result = decoder(array(*written, framed(other.schema_id, b"\0\2"))).to_pylist()
         assert result[0] == {"value": {"to": {"city": "Bern"}}, "error": None}
         assert result[1]["error"]["cause"] == "wrong-schema"
+    close_sessions()
+
+
+def test_a_proto_of_which_the_registry_has_only_the_text_is_read_and_written_by_topic() -> None:
+    with WithoutDescriptors() as plain:
+        plain.put("addr.proto", ADDRESS_TEXT, "PROTOBUF")
+        plain.put("orders-value", PROTO, "PROTOBUF", references={"addr.proto": ("addr.proto", 1)})
+        decoder, encoder = (
+            made({"url": plain.url, "max.retries": 0}, topic="orders")
+            for made in (confluent_decoder, confluent_encoder)
+        )
+        value = framed(2, FRAME + BODY)
+        rows = decoder(array(value))
+        assert rows.to_pylist() == [{"to": {"city": "Rome"}}]
+        assert encoder(rows).to_pylist() == [value]
+        given: Any = {"schema": PROTO, "schema_type": "PROTOBUF", "references": {"addr.proto": ("addr.proto", 1)}}
+        assert confluent_encoder({"url": plain.url, "max.retries": 0}, topic="orders", **given).schema_id == 2
+        assert (
+            confluent_decoder({"url": plain.url, "max.retries": 0}, **given)(array(value)).to_pylist()
+            == rows.to_pylist()
+        )
     close_sessions()
 
 

@@ -157,9 +157,9 @@ def test_an_unknown_number_of_a_closed_enum_is_null():
     assert format_of(target).reader(target.schema)(rows).to_pylist() == [{"state": None}, {"state": "NEW"}]
 
 
-def test_a_protobuf_schema_of_a_registry_that_has_it_as_text_only_is_refused_by_topic_and_can_be_given(server):
-    server.register("text-value", 'syntax = "proto3"; message A { int64 a = 1; }', "PROTOBUF")
-    with pytest.raises(ConfigurationError, match="in base64"):
+def test_a_protobuf_schema_whose_text_is_refused_by_topic_can_be_given_as_a_descriptor(server):
+    server.register("text-value", 'edition = "2023"; message A { int64 a = 1; }', "PROTOBUF")
+    with pytest.raises(ConfigurationError, match="'edition' at the start"):
         confluent_decoder(server.url, topic="text")
     given = base64.b64encode(
         test_protobuf.file("t", 'name: "A" ' + test_protobuf.field("a", 1, "INT64")).SerializeToString()

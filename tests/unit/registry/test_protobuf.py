@@ -191,7 +191,8 @@ def text_of(made):
         (text_of(file("t")), "the file has no message"),
         (text_of(file("t", LINE, imports=("missing",))), "imports google/protobuf/missing.proto"),
         (text_of(file("t", LINE, imports=("../type/missing",))), r"imports google/protobuf/\.\./type/missing.proto"),
-        (SchemaText("PROTOBUF", 'syntax = "proto3";'), "in base64"),
+        (SchemaText("PROTOBUF", "AAAA"), "in base64"),
+        (SchemaText("PROTOBUF", 'syntax = "proto4";'), "syntax proto4"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_by_name(text, said):
