@@ -126,6 +126,7 @@ class Session:
     def __init__(self, registry: Registry) -> None:
         self._hosts = registry.hosts
         self._lock = threading.Lock()
+        self._has_descriptors = True  # of Protobuf, as far as it was seen
         # By context and id, or by GUID; those of Protobuf as descriptors, if they were asked for so.
         self._schemas: dict[tuple[str, int | UUID, bool], SchemaText | TooLargeSchema] = {}
         self._unknown: dict[tuple[str, int | UUID, bool], float] = {}  # when asked for, of the last `_MOST_UNKNOWN`
@@ -230,19 +231,24 @@ class Session:
 
     def _as_descriptor(self, answer: _Read, fetch: _Fetch[_Read]) -> _Read:
         """The registry's answer, or if that has the text of a .proto file, the one with its descriptor. Apicurio 3 has
-        only the text: asked for more, it fails, or answers with a descriptor's bytes as if they were text.
+        only the text: asked for more, it fails, or answers with a descriptor's bytes as if they were text. It is not
+        asked again, because the client repeats what fails for some seconds.
         """
         if not _is_proto_text(answer):
             return answer
         from spark_kafka_eos.registry.proto_text import is_readable
 
+        readable = is_readable(_of(answer).schema_str or "")
+        if readable and not self._has_descriptors:
+            return answer
         try:
             serialized = self._fetched(lambda client: fetch(client, _SERIALIZED))
         except SchemaRegistryError as error:
-            if error.http_status_code != _FAILS or not is_readable(_of(answer).schema_str or ""):
+            if error.http_status_code != _FAILS or not readable:
                 raise
-            return answer
-        return answer if _is_proto_text(serialized) else serialized
+            serialized = answer
+        self._has_descriptors = not _is_proto_text(serialized)
+        return serialized if self._has_descriptors else answer
 
     def _fetched(self, fetch: Callable[[SchemaRegistryClient], _T]) -> _T:
         """What the registry answers now. The client would repeat what it has read before, in whatever form that was."""

@@ -330,6 +330,7 @@ def test_a_proto_of_which_the_registry_has_only_the_text_is_read_and_written_by_
         rows = decoder(array(value))
         assert rows.to_pylist() == [{"to": {"city": "Rome"}}]
         assert encoder(rows).to_pylist() == [value]
+        assert len([request for request in plain.requests if "format=serialized" in request]) == 1
         given: Any = {"schema": PROTO, "schema_type": "PROTOBUF", "references": {"addr.proto": ("addr.proto", 1)}}
         assert confluent_encoder({"url": plain.url, "max.retries": 0}, topic="orders", **given).schema_id == 2
         assert (
