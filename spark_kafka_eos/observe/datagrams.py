@@ -1,4 +1,5 @@
-"""Sends statistics to the driver's listener: signed datagrams, one per range that a task reads and per batch's outcome.
+"""Sends statistics to the driver's listener: signed datagrams, one per range that a task reads and per batch's outcome,
+and one each few seconds of a task in real time.
 
 Python data sources have no accumulators in Spark, and Spark runs the sink's commit in a process of its own. Sending a
 datagram never blocks and never fails a task or a commit. If one of a task is lost, the number of offsets shows it
@@ -23,7 +24,7 @@ from typing import Any
 
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.observe.tallies import BatchOutcome, RangeTally
+from spark_kafka_eos.observe.tallies import BatchOutcome, IntervalTally, RangeTally
 
 log = logger(__name__)
 
@@ -41,8 +42,8 @@ class Collector:
     """Listens on `bind` (on a free port if `port` is 0) for tasks and commits, which need `address_and_key`. Call
     `close` at the end.
 
-    `committed` gets each batch's outcome when it arrives, on a thread of the collector or in `take`. Raises OSError if
-    it cannot listen.
+    `committed` gets each batch's outcome when it arrives, `interval` each tally of a query in real time, on a thread of
+    the collector, in `take` or in `drain`. Raises OSError if it cannot listen.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Collector:
         host: str,
         port: int = 0,
         committed: Callable[[BatchOutcome], None] = lambda _: None,
+        interval: Callable[[IntervalTally], None] = lambda _: None,
     ) -> None:
         family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_DGRAM)[0]
         self._socket = socket.socket(family, kind, protocol)
@@ -62,7 +64,7 @@ class Collector:
         # As keys, because a datagram may arrive twice.
         self._batches: OrderedDict[tuple[str, int], dict[RangeTally, None]] = OrderedDict()
         self._taken: OrderedDict[str, int] = OrderedDict()  # by query: the last batch that `take` returned
-        self._committed = committed
+        self._committed, self._interval = committed, interval
         self._outcomes: deque[bytes] = deque(maxlen=_OUTCOMES_KEPT)
         self._closed = False
         self.address_and_key = f"{host}:{self._socket.getsockname()[1]}:{self._key}"
@@ -80,6 +82,11 @@ class Collector:
             while len(self._taken) > _QUERIES_KEPT:
                 self._taken.popitem(last=False)
             return list(self._batches.pop((query_id, batch_id), ()))
+
+    def drain(self) -> None:
+        """Pass on what has arrived."""
+        with self._lock:
+            self._drain(_TAKEN_AT_ONCE)
 
     def close(self) -> None:
         """Stop listening."""
@@ -121,7 +128,10 @@ class Collector:
         if isinstance(message, dict):
             if text not in self._outcomes:
                 self._outcomes.append(text)
-                self._committed(BatchOutcome(**message))
+                if "reporter" in message:
+                    self._interval(IntervalTally(**message))
+                else:
+                    self._committed(BatchOutcome(**message))
             return
         query, batch, *tally = message
         if batch <= self._taken.get(query, -1):
@@ -142,6 +152,11 @@ def send_tallies(address_and_key: str, query_id: str, batch_id: int, tallies: It
 def send_outcome(address_and_key: str, outcome: BatchOutcome) -> None:
     """Send a batch's outcome to the collector. A process logs only one failure."""
     _send(address_and_key, [asdict(outcome)])
+
+
+def send_interval(address_and_key: str, tally: IntervalTally) -> None:
+    """Send the tally of a query in real time. A process logs only one failure."""
+    _send(address_and_key, [asdict(tally)])
 
 
 def _send(address_and_key: str, messages: Iterable[object]) -> None:

@@ -41,9 +41,9 @@ class Durations:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
     total: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect.bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
+    def add(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect.bisect_left(BUCKETS, seconds)] += times
+        self.total += seconds * times
 
     def cumulated(self) -> Iterator[tuple[str, int]]:
         """As Prometheus wants it: each bucket's upper bound, and how many cases were within it."""
@@ -70,9 +70,9 @@ class Series:
     def set(self, metric: Metric, *labels: str, value: float) -> None:
         self._values.setdefault(metric, {})[tuple(map(one_line, labels))] = value
 
-    def observe(self, metric: Metric, *labels: str, seconds: float) -> None:
+    def observe(self, metric: Metric, *labels: str, seconds: float, times: int = 1) -> None:
         series = self._durations.setdefault(metric, {})
-        series.setdefault(tuple(map(one_line, labels)), Durations()).add(seconds)
+        series.setdefault(tuple(map(one_line, labels)), Durations()).add(seconds, times)
 
     def clear(self, *metrics: Metric) -> None:
         """Drop all series of these metrics, so that nobody takes an old value for a new one."""

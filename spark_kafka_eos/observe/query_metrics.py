@@ -14,7 +14,7 @@ from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.metrics import Metric, Series, by_topic
 from spark_kafka_eos.observe.progress import QueryFigures
-from spark_kafka_eos.observe.tallies import BatchOutcome
+from spark_kafka_eos.observe.tallies import BatchOutcome, IntervalTally
 
 MOST_QUERIES = 100
 """The most queries that have series; more displace those that have not reported for longest."""
@@ -39,7 +39,8 @@ LAST_EVENT = Metric(
     "kafka_eos_last_event_timestamp_seconds",
     "gauge",
     ("query",),
-    "When Spark last reported a start, a batch, or that the query is idle, in seconds since 1970.",
+    "When Spark last reported a start, a batch, or that the query is idle, or a query in real time what it did, in "
+    "seconds since 1970.",
 )
 BATCHES = Metric(
     "kafka_eos_batches_total",
@@ -112,7 +113,8 @@ LAG = Metric(
     "kafka_eos_lag_offsets",
     "gauge",
     ("query", "topic"),
-    "Offsets between the end of the last batch and the last stable offset, over all partitions.",
+    "Offsets between the end of the last batch, in real time of the last transactions, and the last stable offset, "
+    "over all partitions.",
 )
 LAG_SECONDS = Metric(
     "kafka_eos_lag_seconds",
@@ -131,6 +133,21 @@ OPEN_AGE = Metric(
     "gauge",
     ("query", "topic"),
     "Age of the oldest transaction that has held a last stable offset for `patience`; absent if there is none.",
+)
+TRANSACTIONS = Metric(
+    "kafka_eos_real_time_transactions_total", "counter", ("query",), "Transactions that a query in real time committed."
+)
+LATENCY = Metric(
+    "kafka_eos_real_time_latency_seconds",
+    "histogram",
+    ("query",),
+    "Age of records when their transaction was committed, by their timestamps, of a query in real time.",
+)
+COMMIT = Metric(
+    "kafka_eos_real_time_transaction_seconds",
+    "histogram",
+    ("query",),
+    "Wall time of a transaction of a query in real time: transform, append, offsets, commit.",
 )
 KAFKA_UP = Metric("kafka_eos_kafka_up", "gauge", (), "1 if Kafka answered the listener's last requests, else 0.")
 
@@ -160,6 +177,9 @@ QUERY_METRICS: tuple[Metric, ...] = (
     LAG_SECONDS,
     LSO_LAG,
     OPEN_AGE,
+    TRANSACTIONS,
+    LATENCY,
+    COMMIT,
     KAFKA_UP,
 )
 _OF_NOW = (LAG, LSO_LAG, OPEN_AGE)  # what is no longer true when it cannot be asked for
@@ -170,6 +190,7 @@ class _Query:
     query_id: str
     transactional_id: str = ""
     waits_since: Mapping[TopicPartition, float] = field(default_factory=dict)  # 0 if nothing waits
+    in_real_time: bool = False
     series: Series = field(default_factory=Series)
 
 
@@ -197,6 +218,7 @@ class QueryMetrics:
             query.series.add(FAILURES, label, amount=failed)
             query.series.clear(*_OF_NOW)
             query.waits_since = {}
+            query.in_real_time = False
 
     def kafka_answered(self, answered: bool) -> None:
         with self._lock:
@@ -226,6 +248,29 @@ class QueryMetrics:
                 series.set(LEDGER_BATCH, label, value=batch.batch_id)
             if batch.outcome == "committed":
                 series.set(LAST_COMMIT, label, value=batch.ended_at)
+
+    def in_real_time(self, tally: IntervalTally, *, now: float) -> None:
+        """Include what a query in real time did in the last seconds; it has no other batches."""
+        with self._lock:
+            label, query = self._query(tally.query_id)
+            query.in_real_time, query.transactional_id, query.waits_since = True, tally.transactional_id, {}
+            series = query.series
+            series.set(LAST_EVENT, label, value=now)
+            series.add(RECORDS_READ, label, amount=tally.records_read)
+            series.add(RECORDS_WRITTEN, label, amount=tally.records)
+            series.add(BYTES_WRITTEN, label, amount=tally.bytes)
+            series.add(TRANSACTIONS, label, amount=tally.transactions)
+            for cause, dead in tally.dead_letters.items():
+                series.add(DEAD_LETTERS, label, cause if cause in set(Cause) else Cause.OTHER, amount=dead)
+            for metric, times in ((LATENCY, tally.latencies), (COMMIT, tally.commits)):
+                for milliseconds, count in times:
+                    series.observe(metric, label, seconds=milliseconds / 1e3, times=int(count))
+            if tally.transactions:
+                series.set(LAST_COMMIT, label, value=now)
+            series.clear(*_OF_NOW)
+            for metric, by_topics in ((LAG, tally.unread), (LSO_LAG, tally.held)):
+                for topic, offsets in (by_topics or {}).items():
+                    series.set(metric, label, topic, value=offsets)
 
     def idle(self, query_id: str, *, now: float) -> None:
         with self._lock:
@@ -259,6 +304,8 @@ class QueryMetrics:
         """
         with self._lock:
             label, query = self._query(figures.query_id, figures.name)
+            if query.in_real_time:  # whose batches end where they were planned to, not where its transactions are
+                return
             series = query.series
             for source in figures.sources:
                 series.add(RECORDS_READ, label, amount=source.rows)

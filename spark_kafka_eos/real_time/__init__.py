@@ -3,6 +3,7 @@
     buckets.py   which partitions of the source go together, and under which transactional id
     cycle.py     one bucket's transactions: append, offsets, commit
     task.py      what a task does until its time is over
+    intervals.py what a task did in the last seconds, for log and metrics
     driver.py    gives each bucket an epoch and a start, and proves that the query is still this driver's
 
 A transaction is that of one bucket, not of the whole micro-batch as elsewhere: no two processes share it, so nobody

@@ -19,7 +19,7 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.real_time.buckets import Bucket, by_task
-from spark_kafka_eos.real_time.task import TaskReport
+from spark_kafka_eos.real_time.intervals import TaskReport
 
 _log = logger(__name__)
 

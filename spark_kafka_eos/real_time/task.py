@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
+import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -24,10 +25,12 @@ from spark_kafka_eos.kafka.fetching.fetch import NO_END, Fetcher
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.partitions import OffsetRange
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.observe.tallies import IntervalTally
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.reading.records import fetcher_for, of_decent_size, rows_of
 from spark_kafka_eos.real_time.buckets import Bucket
 from spark_kafka_eos.real_time.cycle import BucketTransactions
+from spark_kafka_eos.real_time.intervals import Intervals, IntervalsOf, TaskReport, every
 from spark_kafka_eos.real_time.latencies import Latencies
 
 # From records with columns of the source to rows with columns of the sink.
@@ -51,43 +54,45 @@ class RealTimeTask:
     group_id: str
     mark: str
     seconds: float
-
-
-@dataclass(slots=True, kw_only=True)
-class TaskReport:
-    """What a task did. `latencies` are those of records, from their timestamps to the commit's answer, `commits` the
-    milliseconds of its transactions. `error` is what ended the task before its time.
-    """
-
-    records_read: int = 0
-    records: int = 0
-    bytes: int = 0
-    transactions: int = 0
-    dead_letters: Counter[str] = field(default_factory=Counter)
-    latencies: Latencies = field(default_factory=Latencies)
-    commits: Latencies = field(default_factory=Latencies)
-    error: KafkaEosError | None = None
+    intervals: IntervalsOf | None = None
 
 
 def run(
     task: RealTimeTask,
     transform: MakeRows,
     *,
+    send: Callable[[str, IntervalTally], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     now_ms: Callable[[], float] = lambda: time.time() * 1e3,
 ) -> TaskReport:
-    """Read and commit until the time is over, or the ends are reached. The report has the error of fetching,
-    `transform`, encoding and the transactions instead of raising it; what was committed until then stays so.
+    """Read and commit until the time is over, or the ends are reached. `send` gets a tally each few seconds, with where
+    to send it, in a thread of its own, so that reading and committing do not wait for it. The report has the error of
+    fetching, `transform`, encoding and the transactions instead of raising it; what was committed until then stays so.
     """
     report = TaskReport()
     try:
-        _run(task, transform, report, clock, now_ms)
+        with _reporting(task, report, send, clock):
+            _run(task, transform, report, clock, now_ms)
     except KafkaEosError as error:
         report.error = error
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything
         text = "".join(traceback.format_exception(error))
         report.error = FunctionFailed(f"the function of the query failed: {text}", committed="earlier")
     return report
+
+
+def _reporting(
+    task: RealTimeTask,
+    report: TaskReport,
+    send: Callable[[str, IntervalTally], None] | None,
+    clock: Callable[[], float],
+) -> contextlib.AbstractContextManager[None]:
+    where = task.intervals
+    if where is None or send is None:
+        return contextlib.nullcontext()
+    intervals = Intervals(report, where, uuid.uuid4().hex[:8], clock)
+
+    return every(where.seconds, lambda: send(where.address_and_key, intervals.next()))
 
 
 def _run(
@@ -103,6 +108,7 @@ def _run(
         fetcher = fetcher_for(task.source, reading)
         transactions = {bucket.number: _transactions(bucket, task, writing) for bucket in task.buckets}
         unread = {offset_range.partition: offset_range for bucket in task.buckets for offset_range in bucket.ranges}
+        report.positions.update({tp: offset_range.start for tp, offset_range in unread.items()})
         bucket_of = {offset_range.partition: bucket.number for bucket in task.buckets for offset_range in bucket.ranges}
         reading_on = contextlib.closing(_parts(fetcher, tuple(unread.values()), lambda: deadline - clock()))
         for parts in stack.enter_context(reading_on):
@@ -119,16 +125,18 @@ def _run(
                     rows = transform(of_decent_size(iter(read)), task.settings)
                     written = transactions[number].commit(rows, positions)
                     ended = clock()
+                    report.positions.update(positions)
                     _count(report.latencies, fetched, now_ms())
                     report.commits.add((ended - started) * 1e3)
                     report.records_read += sum(part.num_rows for part in read)
                     report.records += written.records
                     report.bytes += written.bytes
                     report.transactions += 1
+            dead = [bucket.dead_letters for bucket in transactions.values() if bucket.dead_letters]
+            if dead:
+                report.dead_letters = sum(map(Counter, dead), Counter())
             if clock() >= deadline:
                 break
-        for bucket_transactions in transactions.values():
-            report.dead_letters.update(bucket_transactions.dead_letters)
 
 
 def _parts(

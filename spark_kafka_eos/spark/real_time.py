@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import pickle
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,9 +24,11 @@ from spark_kafka_eos.appending.encode_settings import encode_settings
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, TransactionAborted
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.offsets import log_ends
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.observe.datagrams import Collector, send_interval
 from spark_kafka_eos.observe.observers import BATCHES
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.outputs import names
@@ -33,12 +36,28 @@ from spark_kafka_eos.preflight.run import examine, preflight
 from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop, refuse_members
 from spark_kafka_eos.real_time.buckets import Bucket
 from spark_kafka_eos.real_time.driver import RealTimeDriver
+from spark_kafka_eos.real_time.intervals import (
+    INTERVAL_SECONDS,
+    IntervalsOf,
+    QueryIntervals,
+    TaskReport,
+    every,
+    line,
+    quantiles,
+)
 from spark_kafka_eos.real_time.latencies import added
 from spark_kafka_eos.real_time.supervisor import Supervisor, failure_of_attempt
-from spark_kafka_eos.real_time.task import MakeRows, RealTimeTask, TaskReport, run
+from spark_kafka_eos.real_time.task import MakeRows, RealTimeTask, run
 from spark_kafka_eos.spark.arrow_stream import RangeReader
 from spark_kafka_eos.spark.encode_stage import REPORT, RowBatches, report_row, task_context
-from spark_kafka_eos.spark.jvm import RunningQuery, comes_from_spark, is_classic, is_stopped, parallelism
+from spark_kafka_eos.spark.jvm import (
+    RunningQuery,
+    comes_from_spark,
+    driver_addresses,
+    is_classic,
+    is_stopped,
+    parallelism,
+)
 from spark_kafka_eos.spark.rows import arrow_rows, without_stale_ids
 from spark_kafka_eos.spark.stopping import stop_recognized
 from spark_kafka_eos.startup.frozen import freeze_gc
@@ -46,6 +65,8 @@ from spark_kafka_eos.startup.quickack import QuickAck
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
 _log = logger(BATCHES)
+
+_ANSWER_MS = 5_000  # for the lag of a line of the log
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,10 @@ class RealTimeStage(QuickAck):
     def __call__(self, batches: RowBatches) -> RowBatches:
         freeze_gc()
         is_first = task_context().attemptNumber() == 0
-        yield report_row(run(self.task, self.transform) if is_first else failure_of_attempt("this is another attempt"))
+        if is_first:
+            yield report_row(run(self.task, self.transform, send=send_interval))
+        else:
+            yield report_row(failure_of_attempt("this is another attempt"))
 
 
 @dataclass(frozen=True)
@@ -100,7 +124,8 @@ class RealTimeWriter:
             cluster, driver = self._connect()
             driver.check(batch)
             self._check(cluster, batch)
-            self._run(session, cluster, driver, batch, to_end=query.ends_with_what_is_available())
+            with self._intervals(session, batch, query.collector()) as intervals:
+                self._run(session, cluster, driver, batch, intervals, to_end=query.ends_with_what_is_available())
 
     def _connect(self) -> tuple[Cluster, RealTimeDriver]:
         if self._connected is None:
@@ -119,8 +144,51 @@ class RealTimeWriter:
         refuse_members(cluster, self._options, batch)
         refuse_loop(cluster, self._options, batch, [topic for topic in named if topic is not None])
 
+    @contextlib.contextmanager
+    def _intervals(
+        self, session: SparkSession, batch: MicroBatch, listener: str | None
+    ) -> Iterator[IntervalsOf | None]:
+        """Log what the tasks report while they run, and pass it on to the session's listener, if there is one."""
+        bind, host = driver_addresses(session)
+        with contextlib.ExitStack() as stack:
+            asking = stack.enter_context(Cluster(self._source.client.answering_within(_ANSWER_MS)))
+            intervals = QueryIntervals(lambda positions: log_ends(asking, positions), time.monotonic)
+            try:
+                collector = stack.enter_context(
+                    contextlib.closing(Collector(bind=bind, host=host, interval=intervals.add))
+                )
+            except OSError as error:
+                _log.warning("no figures of tasks while they run: cannot open a UDP port of %s: %s", bind, error)
+                yield None
+                return
+
+            def tell() -> None:
+                collector.drain()
+                tally = intervals.next()
+                if tally is None:
+                    return
+                if tally.records_read:
+                    _log.info("%s", line(tally))
+                if listener is not None:
+                    send_interval(listener, tally)
+
+            stack.enter_context(every(INTERVAL_SECONDS, tell))
+            yield IntervalsOf(
+                query_id=batch.query_id,
+                batch_id=batch.batch_id,
+                transactional_id=self._options.transactional_id,
+                address_and_key=collector.address_and_key,
+            )
+
     def _run(
-        self, session: SparkSession, cluster: Cluster, driver: RealTimeDriver, batch: MicroBatch, *, to_end: bool
+        self,
+        session: SparkSession,
+        cluster: Cluster,
+        driver: RealTimeDriver,
+        batch: MicroBatch,
+        intervals: IntervalsOf | None,
+        *,
+        to_end: bool,
     ) -> None:
         tasks = parallelism(session)
         first = max(1, min(tasks, len(batch.end)))
@@ -132,7 +200,7 @@ class RealTimeWriter:
             return driver.start(batch, self._buckets, numbers, first=first, to_end=to_end)
 
         def run_task(buckets: Sequence[Bucket], seconds: float) -> TaskReport:
-            stage = RealTimeStage(self._task(buckets, settings, seconds), self._transform)
+            stage = RealTimeStage(self._task(buckets, settings, seconds, intervals), self._transform)
             try:
                 (row,) = session.range(0, 1, 1, 1).mapInArrow(stage, REPORT).collect()
             except Exception as error:
@@ -166,7 +234,13 @@ class RealTimeWriter:
                     error.committed = "earlier"
                 raise
 
-    def _task(self, buckets: Sequence[Bucket], settings: EncodeSettings, seconds: float) -> RealTimeTask:
+    def _task(
+        self,
+        buckets: Sequence[Bucket],
+        settings: EncodeSettings,
+        seconds: float,
+        intervals: IntervalsOf | None,
+    ) -> RealTimeTask:
         return RealTimeTask(
             buckets=tuple(buckets),
             source=self._source,
@@ -175,6 +249,7 @@ class RealTimeWriter:
             group_id=self._options.group_id,
             mark=source_mark(self._options.transactional_id),
             seconds=seconds,
+            intervals=intervals,
         )
 
 
@@ -194,7 +269,7 @@ def _log_reports(batch: MicroBatch, reports: Sequence[TaskReport]) -> None:
     latencies, commits = added(report.latencies for report in reports), added(report.commits for report in reports)
     _log.info(
         "batch %d of query %s in real time: records=%d written=%d bytes=%d transactions=%d dead_letters=%d "
-        "latency_p50=%s latency_p99=%s commit_p50=%s commit_p99=%s restarts=%d",
+        "%s %s restarts=%d",
         batch.batch_id,
         batch.query_id,
         sum(report.records_read for report in reports),
@@ -202,10 +277,7 @@ def _log_reports(batch: MicroBatch, reports: Sequence[TaskReport]) -> None:
         sum(report.bytes for report in reports),
         sum(report.transactions for report in reports),
         sum(report.dead_letters.total() for report in reports),
-        *(_ms(quantiles.quantile(share)) for quantiles in (latencies, commits) for share in (0.5, 0.99)),
+        quantiles("latency", latencies),
+        quantiles("commit", commits),
         sum(report.error is not None for report in reports),
     )
-
-
-def _ms(milliseconds: float | None) -> str:
-    return "-" if milliseconds is None else f"{milliseconds:.1f}ms"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import re
 import signal
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +22,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_kafka_eos import TransactionalWriter, arrow_stream
+from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.topic_reader import read_topic
+from tests.producing import transact
 from tests.reading import await_stable
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
@@ -221,3 +225,52 @@ def test_a_driver_killed_in_each_state_of_a_bucket_writes_each_record_once(
         last.wait(timeout=180)
     await_stable(kafka.bootstrap, target)
     assert Counter(values(kafka, target)) == Counter(range(1_000))
+
+
+def test_log_and_metrics_show_a_query_in_real_time_while_its_batch_lasts(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"kafka.bootstrap.servers": pipe.kafka.bootstrap, "subscribe": pipe.source, "metricsPort": "0"}
+    listener = ProgressListener(options, spark=pipe.spark)
+    pipe.spark.streams.addListener(listener)
+    caplog.set_level(logging.INFO, "spark_kafka_eos.writing.commit")
+    holder = None
+    try:
+        pipe.produce(0, 30)
+        query = pipe.start(real_time="5 minutes")
+        pipe.await_written(30, query)
+        holder = transact(pipe.kafka.bootstrap, pipe.source, [b"30"], "leave open", partition=0)
+        for first in range(31, 61, 10):
+            pipe.produce(first, 10)
+            time.sleep(0.3)  # several transactions
+        shown: dict[str, float] = {}
+        deadline = time.monotonic() + 60
+        while shown.get("kafka_eos_read_records_total", 0) < 30 or not shown.get("kafka_eos_lso_lag_offsets"):
+            assert time.monotonic() < deadline, shown
+            assert query.isActive, query.exception()
+            time.sleep(0.5)
+            shown = scraped(str(listener.metrics_address), str(query.id))
+        assert query.lastProgress is None, "the batch is not over"
+        assert 30 <= shown["kafka_eos_read_records_total"] <= 60
+        assert shown["kafka_eos_written_records_total"] == shown["kafka_eos_read_records_total"]
+        assert 2 <= shown["kafka_eos_real_time_transactions_total"] <= 60
+        assert shown["kafka_eos_real_time_latency_seconds_count"] == shown["kafka_eos_read_records_total"]
+        assert shown["kafka_eos_real_time_transaction_seconds_count"] == shown["kafka_eos_real_time_transactions_total"]
+        assert shown["kafka_eos_lso_lag_offsets"] >= 1, "what the open transaction holds"
+        lines = [record.getMessage() for record in caplog.records if "in real time: seconds=" in record.getMessage()]
+        assert lines and all(re.search(r"latency_p50=[\d.]+ms latency_p95=[\d.]+ms", each) for each in lines), lines
+    finally:
+        if holder is not None:
+            holder.abort_transaction(30)
+        for query in pipe.spark.streams.active:
+            query.stop()
+        pipe.spark.streams.removeListener(listener)
+        listener.close()
+
+
+def scraped(address: str, query_id: str) -> dict[str, float]:
+    """By name the value of each sample of a query."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    samples = re.findall(r"^(\w+)\{([^}]*)\} ([\d.e+-]+)$", text, re.MULTILINE)
+    return {name: float(value) for name, labels, value in samples if query_id in labels and "le=" not in labels}

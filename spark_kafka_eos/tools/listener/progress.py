@@ -44,6 +44,7 @@ from spark_kafka_eos.observe.lag import OpenTransaction, Standstill, lasting, st
 from spark_kafka_eos.observe.lateness import Lateness
 from spark_kafka_eos.observe.progress import QueryFigures, SourceRead, figures, kafka_sources
 from spark_kafka_eos.observe.query_metrics import QUERY_METRICS, QueryMetrics
+from spark_kafka_eos.observe.tallies import IntervalTally
 from spark_kafka_eos.observe.trace_file import append_trigger
 from spark_kafka_eos.options import SourceOptions, source_options
 from spark_kafka_eos.reading.offset_planner import OffsetPlanner
@@ -298,13 +299,18 @@ class ProgressListener(StreamingQueryListener):
         self._unanswered.pop(what, None)
         return answer
 
+    def _in_real_time(self, tally: IntervalTally) -> None:
+        self._metrics.in_real_time(tally, now=self._clock())
+
     def _collect(self, session: SparkSession | None, port: int) -> Collector | None:
         if session is None or not is_classic(session):
             log.info("no read statistics of tasks: they need a classic Spark session")
             return None
         bind, host = driver_addresses(session)
         try:
-            collector = Collector(bind=bind, host=host, port=port, committed=self._metrics.committed)
+            collector = Collector(
+                bind=bind, host=host, port=port, committed=self._metrics.committed, interval=self._in_real_time
+            )
         except OSError as error:
             log.warning("no read statistics of tasks: cannot open UDP port %d of %s: %s", port, bind, error)
             return None

@@ -16,8 +16,8 @@ import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe import datagrams as module
-from spark_kafka_eos.observe.datagrams import Collector, send_outcome, send_tallies
-from spark_kafka_eos.observe.tallies import BatchOutcome, RangeTally
+from spark_kafka_eos.observe.datagrams import Collector, send_interval, send_outcome, send_tallies
+from spark_kafka_eos.observe.tallies import BatchOutcome, IntervalTally, RangeTally
 
 TALLY = RangeTally(partition=TopicPartition("orders", 3), start=10, end=25, bytes=1_234, aborted=5)
 
@@ -79,6 +79,29 @@ def test_a_batchs_outcome_arrives_at_once_and_is_noted_once_even_if_it_is_sent_a
     finally:
         collector.close()
     assert arrived.empty()
+
+
+def test_the_tally_of_a_task_in_real_time_arrives_once_however_often_it_is_sent():
+    arrived: list[IntervalTally] = []
+    collector = Collector(bind="127.0.0.1", host="127.0.0.1", interval=arrived.append)
+    tally = IntervalTally(
+        query_id="q",
+        batch_id=7,
+        transactional_id="orders",
+        reporter="task",
+        number=1,
+        milliseconds=10_000.0,
+        latencies=[[8.0, 3]],
+        commits=[],
+        positions={"t": {"0": 5}},
+    )
+    try:
+        for sent in (tally, tally, replace(tally, number=2)):
+            send_interval(collector.address_and_key, sent)
+        collector.drain()
+    finally:
+        collector.close()
+    assert arrived == [tally, replace(tally, number=2)]
 
 
 def test_an_outcome_with_another_key_is_not_noted(collector):

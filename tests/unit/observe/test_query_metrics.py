@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from spark_kafka_eos.observe import query_metrics as m
 from spark_kafka_eos.observe.metrics import BUCKETS, MOST_TOPICS, OTHER_TOPICS, Series, by_topic
 from spark_kafka_eos.observe.progress import QueryFigures, SourceFigures
 from spark_kafka_eos.observe.query_metrics import MOST_QUERIES, QUERY_METRICS, QueryMetrics
-from spark_kafka_eos.observe.tallies import BatchOutcome
+from spark_kafka_eos.observe.tallies import BatchOutcome, IntervalTally
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -180,3 +181,44 @@ def test_a_metrics_name_says_its_unit_and_kind(metric):
     assert metric.name.endswith("_seconds") or metric.kind != "histogram"
     assert metric.help.endswith(".")
     assert metric.labels[:1] in (("query",), ())
+
+
+def test_a_query_in_real_time_is_counted_by_intervals_and_not_by_the_ends_of_its_batches(metrics):
+    tally = IntervalTally(
+        query_id="id",
+        batch_id=0,
+        transactional_id="orders",
+        reporter="query",
+        number=1,
+        milliseconds=10_000.0,
+        records_read=12,
+        records=10,
+        bytes=500,
+        transactions=4,
+        dead_letters={"undecodable": 2, "mine": 1},
+        latencies=[[8.0, 10], [40.0, 2]],
+        commits=[[4.0, 4]],
+        unread={"t": 7},
+        held={"t": 3},
+    )
+    metrics.in_real_time(tally, now=990.0)
+    metrics.in_real_time(replace(tally, unread=None, held=None, transactions=0), now=1_000.0)
+    assert values(metrics, m.LAG) == values(metrics, m.LSO_LAG) == {}, "unknown"
+    metrics.in_real_time(tally, now=1_000.0)
+    assert values(metrics, m.RECORDS_READ) == {("copy",): 36}
+    assert values(metrics, m.RECORDS_WRITTEN) == {("copy",): 30}
+    assert values(metrics, m.BYTES_WRITTEN) == {("copy",): 1_500}
+    assert values(metrics, m.TRANSACTIONS) == {("copy",): 8}
+    assert values(metrics, m.DEAD_LETTERS) == {("copy", "undecodable"): 6, ("copy", "other"): 3}
+    assert values(metrics, m.LAST_COMMIT) == values(metrics, m.LAST_EVENT) == {("copy",): 1_000.0}
+    latencies = dict(metrics.series(1_000.0).durations(m.LATENCY)["copy",].cumulated())
+    assert (latencies["0.005"], latencies["0.01"], latencies["0.05"], latencies["+Inf"]) == (0, 30, 36, 36)
+    assert metrics.series(1_000.0).durations(m.COMMIT)["copy",].total == pytest.approx(12 * 0.004)
+    planned = SourceFigures(topics=("t",), rows=5, lso_lag={T0: 900})
+    metrics.read(figures(planned), lag={T0: 1_000}, waits_since={T0: 1.0}, open_age={})
+    assert values(metrics, m.LAG) == {("copy", "t"): 7}
+    assert values(metrics, m.LSO_LAG) == {("copy", "t"): 3}
+    assert values(metrics, m.LAG_SECONDS) == {}
+    assert values(metrics, m.RECORDS_READ) == {("copy",): 36}
+    metrics.ended("id", failed=False)
+    assert values(metrics, m.LAG) == {}

@@ -10,8 +10,8 @@ import pytest
 from spark_kafka_eos.errors import DataLoss, KafkaEosError, ProducerFenced, TransactionAborted
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.real_time.buckets import Bucket
+from spark_kafka_eos.real_time.intervals import TaskReport
 from spark_kafka_eos.real_time.supervisor import Supervisor
-from spark_kafka_eos.real_time.task import TaskReport
 
 ABORTED = TransactionAborted("a broker was restarted")
 
