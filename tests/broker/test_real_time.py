@@ -40,6 +40,8 @@ from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.testing.proxy import Proxy
 from spark_kafka_eos.tools.cli.main import app
+from spark_kafka_eos.tools.cli.top import Look
+from spark_kafka_eos.tools.cli.top_rows import QUERIES, query_rows
 from spark_kafka_eos.tools.operators.queries import QueryReader
 from spark_kafka_eos.transaction.hanging import HangingTransactions
 from spark_kafka_eos.transaction.shared import SharedTransaction
@@ -431,6 +433,9 @@ def test_operators_see_each_bucket_with_its_transaction_and_how_far_it_is_behind
         lag = json.loads(command("query", "lag", copying.name, "--json"))
         shown, lag_shown = (command("query", words, copying.name) for words in ("show", "lag"))
         row = next(line for line in command("query", "list").splitlines() if "buckets" in line)
+        exported = command("exporter", "--once")
+        picture = Look(copying.cluster, topics=[topics[1]], ledger_topics=None)()
+        (top_row,) = (row for row in query_rows(picture) if row.key == copying.name)
     finally:
         holder.abort_transaction(30)
         bucket.abort_transaction(30)
@@ -450,6 +455,12 @@ def test_operators_see_each_bucket_with_its_transaction_and_how_far_it_is_behind
     assert f"real time 2 buckets: {copying.name}.bucket-0 to .bucket-1" in said
     assert re.search(r"│ 1 │ \d+/\d+ │ Ongoing, ", said)
     assert "2 buckets" in row
+    labels = rf'topic="{topics[0]}",transactional_id="{copying.name}"'
+    assert f"kafka_eos_cluster_lag_offsets{{{labels}}} 12.0" in exported, exported
+    assert f'kafka_eos_cluster_open_transaction_age_seconds{{transactional_id="{copying.name}.bucket-1"}}' in exported
+    cells = dict(zip(QUERIES.names, top_row.cells, strict=True))
+    assert (cells["unread"], cells["held"]) == ("12", "3")
+    assert cells["transaction"].startswith("2 buckets, 1 open: Ongoing")
     assert len(re.findall(r"│ +[01] │ +10 │ +14 │", lag_shown)) == PARTITIONS, lag_shown
 
 
