@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -143,3 +145,49 @@ def headers(cluster: Cluster, topic: str) -> list[tuple[int, RecordBatchHeader]]
         for fetched in Fetcher(cluster).fetch(ranges)
         for header in fetched.batches
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_executor_that_is_killed_in_real_time_is_replaced_and_each_record_is_written_once(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Its Python worker may live on for a while, with an open transaction: the bucket's next epoch fences it."""
+    source, target = kafka.create_topic("real-time-in", PARTITIONS), kafka.create_topic("real-time-out", PARTITIONS)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
+    numbers = itertools.count()
+
+    def produce() -> None:
+        for number in itertools.islice(numbers, 20):
+            producer.produce(source, b"%d" % number, partition=number % PARTITIONS)
+        producer.flush()
+
+    def written() -> list[int]:
+        return [int(message.value() or b"") for message in read_committed(kafka.bootstrap, target)]
+
+    def executors() -> list[psutil.Process]:
+        processes = psutil.Process(driver.pid).children(recursive=True)
+        return [process for process in processes if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+
+    environment = python_environment()
+    with Driver(
+        JOB.with_name("real_time.py"),
+        [kafka.bootstrap, source, target, str(tmp_path / "checkpoint"), "on"],
+        conf=[
+            *("--master", "local-cluster[2,2,1024]", "--conf", "spark.ui.enabled=false"),
+            *("--conf", f"spark.executorEnv.PYTHONPATH={environment['PYTHONPATH']}"),
+        ],
+        env=environment | {"SPARK_HOME": str(spark_submit().parent.parent)},
+        log=tmp_path / "driver.log",
+    ) as driver:
+        driver.wait_until(lambda: len(written()) >= 100, meanwhile=produce, timeout=240)
+        for _ in range(3):
+            victim = executors()[0]
+            victim.kill()
+            victim.wait(30)
+            count = len(written()) + 400
+            driver.wait_until(lambda: len(written()) >= count, meanwhile=produce, timeout=120)  # noqa: B023 - in time
+        produced = next(numbers)
+        driver.wait_until(lambda: len(written()) >= produced, timeout=120)
+        assert len(executors()) == 2
+    assert sorted(written()) == list(range(produced))
