@@ -3,7 +3,8 @@
 spark-submit jobs/copy_topic.py --bootstrap-servers localhost:9092 --from orders --to orders-copy --checkpoint /tmp/copy
 spark-submit jobs/copy_topic.py --properties client.properties --from orders --to orders-copy
 
-The second one keeps no checkpoint: each start continues where the last committed transaction ended.
+The second one keeps no checkpoint: each start continues where the last committed transaction ended. With --real-time,
+records arrive within milliseconds (docs/real-time.md), in transactions of some of the partitions each.
 It exits with 2 for a wrong option, 90 if another driver has taken over (do not restart it then), else 1 for a failure.
 """
 
@@ -16,8 +17,16 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_kafka_eos import TransactionalWriter, from_properties, must_not_restart, print_progress, stop_on_sigterm
+from spark_kafka_eos import (
+    TransactionalWriter,
+    arrow_stream,
+    from_properties,
+    must_not_restart,
+    print_progress,
+    stop_on_sigterm,
+)
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.options import sink_options, source_options
 
@@ -40,6 +49,12 @@ def arguments() -> argparse.ArgumentParser:
     add("--starting-offsets", default="committed-or-earliest", help="earliest, latest, committed or JSON")
     add("--append-mode", default="driver", help="who appends: driver (the sink); auto or executors (foreachBatch)")
     add("--max-offsets-per-trigger", help="maximum number of offsets of a micro-batch")
+    add(
+        "--real-time",
+        metavar="DURATION",
+        help="commit within milliseconds; Spark's batches are as long, e.g. 5 minutes",
+    )
+    add("--buckets", type=int, help="number of transactions at the same time with --real-time")
     add("--available-now", action="store_true", help="stop at the input's present end, instead of never")
     add("--fenced-exit-code", type=int, default=90, help="exit code if another driver has taken over (90)")
     return parser
@@ -55,6 +70,10 @@ def main() -> None:
             kafka["kafka.bootstrap.servers"] = args.bootstrap_servers
         reading = {**kafka, "subscribe": args.source, "startingOffsets": args.starting_offsets}
         reading |= {"sink.kafka.transactional.id": transactional_id, "includeHeaders": "true"}
+        if args.real_time and (args.append_mode != "driver" or args.max_offsets_per_trigger):
+            parser.error("--real-time has neither --append-mode nor --max-offsets-per-trigger")
+        if args.buckets and not args.real_time:
+            parser.error("--buckets needs --real-time")
         if args.max_offsets_per_trigger:
             reading["maxOffsetsPerTrigger"] = args.max_offsets_per_trigger
         writing = {**kafka, "topic": args.target, "kafka.transactional.id": transactional_id}
@@ -68,16 +87,23 @@ def main() -> None:
         copy(args, reading, writing)
 
 
+def stream(
+    spark: SparkSession, args: argparse.Namespace, reading: dict[str, str], writing: dict[str, str]
+) -> DataStreamWriter:
+    if args.real_time:
+        sink = TransactionalWriter(writing)
+        return arrow_stream(spark, reading, sink, real_time=args.real_time, buckets=args.buckets)
+    writer = build(spark.readStream.format("kafka-eos").options(**reading).load()).writeStream
+    if args.append_mode == "driver":
+        return writer.format("kafka-eos").options(**writing)
+    return writer.foreachBatch(TransactionalWriter(writing | {"appendMode": args.append_mode}))
+
+
 def copy(args: argparse.Namespace, reading: dict[str, str], writing: dict[str, str]) -> None:
     spark = SparkSession.builder.appName("copy-topic").getOrCreate()
     stop_on_sigterm(spark)
-    records = spark.readStream.format("kafka-eos").options(**reading).load()
-    writer = build(records).writeStream.queryName("copy-topic")
+    writer = stream(spark, args, reading, writing).queryName("copy-topic")
     writer = writer.option("checkpointLocation", writing["checkpointLocation"])
-    if args.append_mode == "driver":
-        writer = writer.format("kafka-eos").options(**writing)
-    else:
-        writer = writer.foreachBatch(TransactionalWriter(writing | {"appendMode": args.append_mode}))
     try:
         print_progress((writer.trigger(availableNow=True) if args.available_now else writer).start())
     except StreamingQueryException as error:

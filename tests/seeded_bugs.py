@@ -17,7 +17,6 @@ from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import transactions
-from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.answers import CoordinatorAnswers
 from spark_kafka_eos.ledger.entry import LedgerEntry
@@ -203,7 +202,7 @@ def _any_abort_is_the_coordinators() -> Iterator[None]:
 @contextlib.contextmanager
 def _earlier_runs_unknown() -> Iterator[None]:
     """An entry does not name the runs that committed before its own."""
-    with mock.patch.object(ledger, "runs_before", return_value=()):
+    with mock.patch("spark_kafka_eos.ledger.next_entry.runs_before", return_value=()):
         yield
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger import batch_refusals, query_refusals, verdicts
 from spark_kafka_eos.ledger.decide import Decide, identity_of
 from spark_kafka_eos.ledger.ends import CommittedOffsets
@@ -55,7 +56,16 @@ def decide(
         return verdicts.Write(reason="the first batch under this transactional.id, or takeOverQuery")
     if entry.incomplete:
         return batch_refusals.incomplete(entry, batch)
-    unknown = sorted(tp for tp in batch.end if (committed or {}).get(tp) is None)
+    unknown = sorted(tp for tp in batch.end if (committed or {}).get(tp) is None and not is_new(entry, batch, tp))
     if unknown:
         return query_refusals.elsewhere(entry, batch, f"no committed offset of {unknown[0]} is known")
     return verdicts.Write(reason=_GOES_ON)
+
+
+def is_new(entry: LedgerEntry, batch: MicroBatch, partition: TopicPartition) -> bool:
+    """Whether a partition that the batch reads from its beginning was added after the entry's query had read its
+    topic: partitions are only added at the end, and the entry names all that the query has begun to read.
+    """
+    offsets = (source.offsets for source in entry.sources or () if source is not None)
+    numbers = [tp.partition for part in offsets for tp in part if tp.topic == partition.topic]
+    return bool(numbers) and partition.partition > max(numbers) and (batch.start or {}).get(partition) == 0

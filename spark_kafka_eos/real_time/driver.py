@@ -39,6 +39,7 @@ from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.real_time import is_new
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
@@ -180,7 +181,8 @@ class RealTimeDriver:
         for tp in partitions:
             if tp in positions:
                 continue
-            if tp in begun or (tp in known and not is_first):
+            is_added = isinstance(entry, LedgerEntry) and entry.query_id != batch.query_id and is_new(entry, batch, tp)
+            if tp in begun or (tp in known and not is_first and not is_added):
                 raise LedgerRefused(
                     f"group {self._options.group_id!r} has no offset of {tp}, which this query has read before: it was "
                     "deleted, or has expired (offsets.retention.minutes). Nothing was written",

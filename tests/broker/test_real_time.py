@@ -16,6 +16,7 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.encode_settings import encode_settings
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
     ConfigurationError,
@@ -28,7 +29,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import ProducerState
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch
-from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.ledger.verdicts import Write
@@ -288,6 +289,28 @@ def test_micro_batches_take_over_where_real_time_ended(query, produce, output):
     assert isinstance(last.copy(of_last).error, FENCED), "its buckets were taken"
     transaction.abort()
     assert output() == list(range(30))
+
+
+@pytest.mark.parametrize("before", ["real time", "micro-batches"])
+def test_another_query_goes_on_where_the_last_one_ended_also_with_a_partition_that_is_new(
+    query, produce, output, topics, before
+):
+    produce(0, 30)
+    last, new = query("run 1"), TopicPartition(topics[0], 2)
+    whole = last.batch()
+    without = {tp: 0 for tp in whole.end if tp != new}
+    if before == "real time":
+        last.copy(last.start(replace(whole, sources=(SourceRange(start=without, end=without),))))
+    else:
+        ended = dict.fromkeys(without, 10)
+        batch = replace(whole, sources=(SourceRange(start=without, end=ended),), buckets=None)
+        transaction = SharedTransaction(last.options, last.cluster, decide_micro_batch(last.options))
+        transaction.begin(batch)
+        transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
+        transaction.commit(batch, written=BatchCounts(records=0, bytes=0, milliseconds=0))
+    copying = query("run 2", query_id="another")
+    assert copying.copy(copying.start()).error is None
+    assert output() == (list(range(30)) if before == "real time" else list(range(2, 30, 3)))
 
 
 def test_micro_batches_of_a_query_in_real_time_are_refused(query, produce):

@@ -77,6 +77,19 @@ def test_a_topic_is_copied_over_tls_and_sasl_with_headers_and_each_keys_order(se
         assert proven.holds, proven
         assert {finding.verdict for finding in proven.findings[:2]} == {"holds"}, proven
 
+    for number in range(500, 600):
+        producer.produce("copied-from", key=f"k{number % 50}", value=f"v{number}", headers={"n": str(number)})
+    producer.flush()
+    arguments = [*arguments[:6], "--real-time", "1 minute", "--available-now"]
+    with Driver(JOB, arguments, conf=conf, env=python_environment() | {"TMPDIR": str(tmp_path)}, log=log) as driver:
+        driver.wait(timeout=240)
+    copied = [
+        (message.key(), message.value(), message.headers()) for message in read_committed(kafka.bootstrap, "copied-to")
+    ]
+    sent = [(f"k{n % 50}".encode(), f"v{n}".encode(), [("n", str(n).encode())]) for n in range(600)]
+    assert sorted(copied) == sorted(sent), "in real time, it went on where the micro-batches ended"
+    assert password not in log.read_text()
+
 
 def defaults() -> dict[str, str]:
     """The settings in conf/spark-defaults.conf."""

@@ -45,6 +45,8 @@ def run(job, *arguments):
         ([*COPY, "--starting-offsets", "yesterday"], "option 'startingOffsets': "),
         ([COPY[0], *COPY[3:]], "option 'kafka.bootstrap.servers': is required"),
         ([*COPY, "--properties", "nowhere.properties"], "No such file or directory: 'nowhere.properties'"),
+        ([*COPY, "--real-time", "1 minute", "--append-mode", "executors"], "--real-time has neither --append-mode"),
+        ([*COPY, "--buckets", "2"], "--buckets needs --real-time"),
         ([*DELAYS, "--append-mode", "nobody"], "option 'appendMode': "),
         ([*DELAYS, "--properties", "nowhere.properties"], "No such file or directory: 'nowhere.properties'"),
         ([*DELAYS, "--max-offsets-per-trigger", "0"], "option 'maxOffsetsPerTrigger': "),
