@@ -30,6 +30,7 @@ from spark_kafka_eos.registry.rules import SchemaRule, rules_of
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 References = Mapping[str, tuple[str, int]]  # of a schema: the name in it, and the subject and version behind that
 _UNKNOWN_AGAIN = 30.0  # seconds
+ANSWER_S = 30  # unless the client's own option says otherwise: it waits for ever
 _MOST_SESSIONS = 16
 _MOST_UNKNOWN = 100  # ids in `_UNKNOWN_AGAIN`: each is one request, so about half a second of a batch, of a task
 MOST_REFERENCES = 100  # of a schema: each is one request, and the largest that people write have some dozens
@@ -131,7 +132,8 @@ class Session:
         self._schemas: dict[tuple[str, int | UUID, bool], SchemaText | TooLargeSchema] = {}
         self._unknown: dict[tuple[str, int | UUID, bool], float] = {}  # when asked for, of the last `_MOST_UNKNOWN`
         try:
-            self._client = SchemaRegistryClient({name: value.reveal() for name, value in registry.options})
+            options = {name: value.reveal() for name, value in registry.options}
+            self._client = SchemaRegistryClient({"timeout": ANSWER_S, **options})
         except (ValueError, TypeError, OSError) as error:  # its texts name options, not their values
             raise ConfigurationError("registry", f"the registry's client refuses its options: {error}") from None
 

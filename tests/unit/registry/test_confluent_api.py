@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -18,7 +19,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext, Se
 from google.protobuf import descriptor_pb2
 
 from spark_kafka_eos import confluent_decoder, confluent_encoder
-from spark_kafka_eos.errors import ConfigurationError, UndecodableRecord
+from spark_kafka_eos.errors import ConfigurationError, RegistryError, UndecodableRecord
+from spark_kafka_eos.registry import client
 from spark_kafka_eos.registry.client import close_sessions
 from tests.unit.registry.confluent_api import ConfluentApi, WithoutDescriptors
 from tests.unit.registry.test_hostile_records import framed
@@ -95,6 +97,23 @@ def test_an_id_of_another_subject_is_found_where_the_registry_asks_for_the_right
         strict.put(f"{context}orders-value", record(a="long"))
         decoder = confluent_decoder(strict.url, subject=f"{context}orders-value")
         assert decoder(array(framed(written.schema_id, b"\x02"))).to_pylist() == [{"a": 1}]
+    close_sessions()
+
+
+# -- outages
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 1}])
+def test_a_registry_that_accepts_a_request_and_never_answers_is_an_outage(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Confluent's client alone waits for ever."""
+    assert client.ANSWER_S == 30
+    monkeypatch.setattr(client, "ANSWER_S", 60 if options else 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RegistryError, match="did not answer.*ReadTimeout"):
+            confluent_decoder({"url": url, "max.retries": 0, **options}, topic="orders")
     close_sessions()
 
 
