@@ -29,6 +29,7 @@ LATE = f"{SEEDS}::test_drivers_that_come_back_late_harm_nobody_in_many_histories
 BETWEEN_CLUSTERS = "tests/faults/test_matrix_between_clusters.py"
 SOAK = "tests/spark/test_soak.py"
 HOURS = f"{SOAK}::test_hours_of_faults_leave_what_each_way_writes_exactly_once"
+IN_REAL_TIME = f"{SEEDS}::test_queries_in_real_time_lose_and_repeat_nothing_in_many_histories"
 FAULTS = "tests/spec/test_real_faults.py::test_ten_thousand_real_faults_leave_only_what_the_specification_allows"
 MUTATED = "tests/mutated/test_rooms.py::test_a_test_notices_each_mutant_of_the_room_or_it_is_judged"
 ROOMS = ("login", "options", "connection", "staging", "fence", "recovery", "ledger", "replay", "registry")
@@ -48,6 +49,7 @@ PARTS = {
     "real-traces": ["tests/spec/test_many_real_traces.py"],
     **{f"histories-{part}": [f"{HISTORIES}[{part}]"] for part in range(10)},
     **{f"late-drivers-{brokers}": [f"{LATE}[{brokers}]"] for brokers in ("verified", "not-verified")},
+    **{f"histories-real-time-{part}": [f"{IN_REAL_TIME}[{part}]"] for part in range(5)},
     "left-out-markers": [f"{SEEDS}::test_markers_that_are_left_out_lose_and_repeat_nothing_in_many_histories"],
     "all-interleavings": ["tests/simulation/test_exhaustive.py"],
     "send-plan": ["tests/unit/appending/test_send_plan_exhausted.py"],

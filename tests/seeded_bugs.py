@@ -6,6 +6,7 @@ A bug stays in for as long as its context lasts, in this process only.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
@@ -17,11 +18,17 @@ from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import transactions
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.answers import CoordinatorAnswers
 from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.real_time import cycle
+from spark_kafka_eos.real_time.driver import RealTimeDriver
+from spark_kafka_eos.transaction import takeover
 from spark_kafka_eos.transaction.attempt import TRANSITIONS, Event, State
+from spark_kafka_eos.transaction.buckets import Buckets
 from spark_kafka_eos.transaction.doubt import CommitDoubt
 from spark_kafka_eos.transaction.fence import Fence
 from spark_kafka_eos.transaction.hanging import HangingTransactions
@@ -275,3 +282,153 @@ LATE_DRIVERS = (
     "held-is-not-asked",
     "look-always-counts",
 )
+
+
+# -- of queries in real time
+
+
+@contextlib.contextmanager
+def _requests_are_sent_again() -> Iterator[None]:
+    """In the older protocol too, where a late copy of a request can change the bucket's next transaction."""
+    with mock.patch.object(cycle, "_sent_once", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def _offsets_before_the_buckets() -> Iterator[None]:
+    """The group's offsets are read before the buckets are taken, so that what a task commits in between is not seen."""
+    start = RealTimeDriver._start
+
+    def read_first(self: RealTimeDriver, batch: MicroBatch, *args: Any, **options: Any) -> Any:
+        committed = GroupCoordinator(self._cluster, self._options.group_id).fetch_offsets(batch.end)
+
+        def known(_self: Any, partitions: Any, _taken: Any) -> Any:
+            return {tp: committed[tp] for tp in partitions}
+
+        with mock.patch.object(self, "_committed", functools.partial(known, self)):
+            return start(self, batch, *args, **options)
+
+    with mock.patch.object(RealTimeDriver, "_start", read_first):
+        yield
+
+
+@contextlib.contextmanager
+def _offsets_are_not_confirmed() -> Iterator[None]:
+    """The offsets that a coordinator answers count, even if it was paused and has a successor."""
+
+    def read(self: LedgerKeeper, partitions: Any, **options: Any) -> Any:
+        return self._source_group.fetch_offsets(partitions, **options)
+
+    with mock.patch.object(LedgerKeeper, "read_source_offsets", read):
+        yield
+
+
+@contextlib.contextmanager
+def _pending_offsets_are_not_awaited() -> Iterator[None]:
+    """What is being committed is not waited for."""
+
+    def read(self: LedgerKeeper, partitions: Any, **_: Any) -> Any:
+        return self._source_group.fetch_offsets(partitions, require_stable=False)
+
+    with mock.patch.object(LedgerKeeper, "read_source_offsets", read):
+        yield
+
+
+@contextlib.contextmanager
+def _buckets_keep_their_epochs() -> Iterator[None]:
+    """A bucket that is started again goes on in the epoch of the task before, which may still run."""
+    take = Buckets.take
+
+    def take_once(self: Buckets, numbers: Any) -> None:
+        take(self, [number for number in numbers if number not in self.identities])
+
+    with mock.patch.object(Buckets, "take", take_once):
+        yield
+
+
+@contextlib.contextmanager
+def _only_the_new_buckets_are_taken() -> Iterator[None]:
+    """When their number falls, the buckets that are no longer used stay with their tasks."""
+    start = RealTimeDriver._start
+
+    def chosen(self: RealTimeDriver, batch: MicroBatch, count: Any, *args: Any, **options: Any) -> Any:
+        take = self._buckets.take
+
+        def below(numbers: Any) -> None:
+            take([number for number in numbers if count is None or number < count])
+
+        with mock.patch.object(self._buckets, "take", below):
+            return start(self, batch, count, *args, **options)
+
+    with mock.patch.object(RealTimeDriver, "_start", chosen):
+        yield
+
+
+@contextlib.contextmanager
+def _micro_batches_take_no_bucket() -> Iterator[None]:
+    """Micro-batches begin while tasks in real time still run."""
+    with mock.patch.object(takeover, "Buckets"):
+        yield
+
+
+@contextlib.contextmanager
+def _nothing_is_committed_before_the_tasks() -> Iterator[None]:
+    """Tasks start without the proof that the query is still this driver's."""
+    start = RealTimeDriver._start
+
+    def without_commit(self: RealTimeDriver, *args: Any, **options: Any) -> Any:
+        with (
+            mock.patch.object(self._transaction, "append", return_value=None),
+            mock.patch.object(self._transaction, "commit", return_value=None),
+        ):
+            return start(self, *args, **options)
+
+    with mock.patch.object(RealTimeDriver, "_start", without_commit):
+        yield
+
+
+@contextlib.contextmanager
+def _markers_are_not_required() -> Iterator[None]:
+    """A bucket's next transaction begins while the one before lacks a marker, which that one's marker replaces."""
+    with mock.patch.object(cycle.BucketTransactions, "_require_ended", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def _whoever_ends_takes_the_buckets() -> Iterator[None]:
+    """After an error, a driver ends its tasks by taking their buckets, whoever has the query."""
+
+    def end(self: RealTimeDriver) -> None:
+        self._buckets.take(range(self._count))
+
+    with mock.patch.object(RealTimeDriver, "end", end):
+        yield
+
+
+@contextlib.contextmanager
+def _own_markers_are_not_awaited() -> Iterator[None]:
+    """Offsets that are pending in the query's own last transaction are taken for those of a bucket."""
+    read = RealTimeDriver._committed
+
+    def at_once(self: RealTimeDriver, *args: Any) -> Any:
+        with mock.patch.object(self._transaction.steps, "settle", return_value=None):
+            return read(self, *args)
+
+    with mock.patch.object(RealTimeDriver, "_committed", at_once):
+        yield
+
+
+REAL_TIME_BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "requests-are-sent-again": _requests_are_sent_again,
+    "offsets-before-the-buckets": _offsets_before_the_buckets,
+    "offsets-are-not-confirmed": _offsets_are_not_confirmed,
+    "pending-offsets-are-not-awaited": _pending_offsets_are_not_awaited,
+    "buckets-keep-their-epochs": _buckets_keep_their_epochs,
+    "only-the-new-buckets-are-taken": _only_the_new_buckets_are_taken,
+    "micro-batches-take-no-bucket": _micro_batches_take_no_bucket,
+    "nothing-is-committed-before-the-tasks": _nothing_is_committed_before_the_tasks,
+    "held-is-not-asked": _held_is_not_asked,
+    "markers-are-not-required": _markers_are_not_required,
+    "whoever-ends-takes-the-buckets": _whoever_ends_takes_the_buckets,
+    "own-markers-are-not-awaited": _own_markers_are_not_awaited,
+}

@@ -47,6 +47,10 @@ def simulate(
         bool,
         typer.Option("--left-out", help="Let coordinators leave out markers, where a partition has no leader."),
     ] = False,
+    real_time: Annotated[
+        bool,
+        typer.Option("--real-time", help="Let the query run in real time, before or after micro-batches or alone."),
+    ] = False,
 ) -> None:
     """Run random histories of crashes, lost and late messages, zombies and stragglers against a model of Kafka."""
     # Imported on demand: they load the codec and the protocol's classes, which no other command needs.
@@ -60,6 +64,7 @@ def simulate(
         elsewhere=elsewhere,
         late=late,
         left_out=left_out,
+        real_time=real_time,
     )
     again = conditions.flags
     console = Console(highlight=False)

@@ -9,6 +9,8 @@
     fibers  world                      processes that take turns; time and faults
     network  refusals  shown  owners   connections instead of `kafka.protocol.connection`, and faults in them
     query                              Spark's part: checkpoint, micro-batches, append tasks; calls the product
+    threads                            fibers of one process instead of the product's threads
+    real_time  real_time_history       a query in real time: tasks that outlive drivers; its history, with micro-batches
     conditions  expiry                 kinds of clusters; a week in which brokers forget
     history  check                     one seed's history from start to end, and what must hold at its end
     bugs                               guards to remove from the product, which the seeds must detect

@@ -11,7 +11,8 @@ from dataclasses import replace
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.partition import Entry
 from lab.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from lab.simulation.real_time import rows_in
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.entry import LedgerEntry
 
@@ -22,11 +23,11 @@ _LEDGER_AT = TopicPartition(OPTIONS.ledger_topic, 0)
 
 def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: bool) -> list[str]:
     """All violations. Each partition of the source had `records` records; `reads`: a query reads them."""
-    committed = _ledger(kafka)
+    committed = ledger_of(kafka)
     elsewhere = kafka.conditions.elsewhere
     visible = {tp: kafka.partitions[tp].committed() for tp in OUTPUT}
     return [
-        *_not_once(visible, records),
+        *_not_once(visible, dict.fromkeys(SOURCE, records)),
         *_out_of_order(visible),
         *_torn(visible, set(committed)),
         *_gaps(list(committed.values())),
@@ -38,7 +39,47 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
     ]
 
 
-def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
+def real_time_violations(kafka: ModelKafka, ends: Offsets) -> list[str]:
+    """All violations of a query that ran in real time, up to these ends of the source's partitions."""
+    visible = {
+        tp: [entry._replace(content=rows_in(entry.content)) for entry in kafka.partitions[tp].committed()]
+        for tp in OUTPUT
+    }
+    return [
+        *_not_once(visible, ends),
+        *_out_of_order(visible),
+        *_apart(kafka, visible),
+        *_pointers(kafka, ledger_of(kafka)),
+        *_group_offsets(kafka, ends),
+        *kafka.open(),
+    ]
+
+
+def _apart(kafka: ModelKafka, visible: Visible) -> list[str]:
+    """Records and offsets that were not committed together, and offsets that went back."""
+    wrong = []
+    written: dict[tuple[int, int], set[Row]] = {}
+    for entry in (entry for entries in visible.values() for entry in entries):
+        written.setdefault((entry.producer_id, entry.epoch), set()).update(entry.content)
+    read: dict[tuple[int, int], set[Row]] = {}
+    reached: dict[TopicPartition, int] = {}
+    commits = sorted(kafka.group(OPTIONS.group_id).history, key=lambda commit: commit.place)
+    for producer_id, epoch, offsets, _ in commits:
+        for tp, (offset, _) in offsets.items():
+            before = reached.get(tp, 0)
+            if offset < before:
+                wrong.append(f"the group went back from {before} to {offset} of {tp}")
+            read.setdefault((producer_id, epoch), set()).update(Row(tp.partition, n) for n in range(before, offset))
+            reached[tp] = offset
+    return wrong + [
+        f"producer {owner[0]}, epoch {owner[1]} has written {sorted(written.get(owner, ()))}, and its offsets say "
+        f"{sorted(read.get(owner, ()))}"
+        for owner in sorted(written.keys() | read.keys())
+        if written.get(owner, set()) != read.get(owner, set())
+    ]
+
+
+def ledger_of(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
     """Every entry that was ever committed, in order, by its producer id and epoch.
 
     Without what was written: its time is real, so it differs from run to run.
@@ -52,13 +93,13 @@ def _ledger(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
 
 def _of_pointer(record: LedgerEntry) -> LedgerEntry:
     """The record without what a pointer leaves out."""
-    return replace(record, earlier_runs=(), transaction_version=None, outputs={}, sources=None, writes=None)
+    return replace(record, earlier_runs=(), transaction_version=None, outputs={}, sources=None, writes=None, group=None)
 
 
 def _pointers(kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry]) -> list[str]:
     """Pointers that differ from the record of their transaction."""
     wrong = []
-    for producer_id, epoch, offsets in kafka.group(OPTIONS.ledger_group).history:
+    for producer_id, epoch, offsets, _ in kafka.group(OPTIONS.ledger_group).history:
         for offset, metadata in offsets.values():
             pointer = entry_format.decode_committed(OffsetAndMetadata(offset=offset, metadata=metadata))
             record = committed.get((producer_id, epoch))
@@ -67,9 +108,9 @@ def _pointers(kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry
     return wrong
 
 
-def _not_once(visible: Visible, records: int) -> list[str]:
+def _not_once(visible: Visible, ends: Offsets) -> list[str]:
     seen = Counter(row for entries in visible.values() for entry in entries for row in entry.content)
-    expected = {Row(tp.partition, offset) for tp in SOURCE for offset in range(records)}
+    expected = {Row(tp.partition, offset) for tp, end in ends.items() for offset in range(end)}
     wrong = [f"{row} was written {seen[row]} times" for row in sorted(expected) if seen[row] > 1]
     wrong += [f"{row} was lost" for row in sorted(expected - seen.keys())]
     return wrong + [f"{row} is not from the source" for row in sorted(seen.keys() - expected)]
@@ -110,6 +151,8 @@ def _source_offsets(
     """Partitions in which the last entry or the group is not at the source's end, or the group has offsets of another
     cluster.
     """
+    if not committed:
+        return ["readers see no entry of the ledger"]
     last = list(committed.values())[-1]
     wrong = [
         f"the ledger is at {progress.offsets.get(tp)} of {tp}"
@@ -120,13 +163,15 @@ def _source_offsets(
     if elsewhere:
         offsets = kafka.group(OPTIONS.group_id).offsets
         return wrong + [f"the group is at {at} of {tp}, which is another cluster's" for tp, at in offsets.items()]
-    return wrong + _group_offsets(kafka, records)
+    return wrong + _group_offsets(kafka, dict.fromkeys(SOURCE, records))
 
 
-def _group_offsets(kafka: ModelKafka, records: int) -> list[str]:
+def _group_offsets(kafka: ModelKafka, ends: Offsets) -> list[str]:
     group = kafka.group(OPTIONS.group_id)
     offsets = group.expired | group.offsets
-    return [f"the group is at {offsets.get(tp)} of {tp}" for tp in SOURCE if offsets.get(tp, (-1, ""))[0] != records]
+    return [
+        f"the group is at {offsets.get(tp)} of {tp}" for tp, end in ends.items() if offsets.get(tp, (-1, ""))[0] != end
+    ]
 
 
 def _miscounted(claims: list[Claim], visible: Visible) -> list[str]:

@@ -22,6 +22,8 @@ class Conditions:
     KAFKA-20734). It draws additional random numbers, too.
 
     `elsewhere`: source and sink are on different clusters, so that only the ledger has the progress.
+
+    `real_time`: the query runs in real time, sometimes before or after micro-batches (see `real_time_history`).
     """
 
     verification: bool = True
@@ -30,6 +32,7 @@ class Conditions:
     elsewhere: bool = False
     late: bool = False
     left_out: bool = False
+    real_time: bool = False
 
     @property
     def flags(self) -> str:
@@ -41,6 +44,7 @@ class Conditions:
             " --elsewhere": self.elsewhere,
             " --late": self.late,
             " --left-out": self.left_out,
+            " --real-time": self.real_time,
         }
         return "".join(flag for flag, is_set in flags.items() if is_set)
 

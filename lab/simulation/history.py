@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from lab.simulation.chance import Seeded
 from lab.simulation.check import violations
@@ -23,6 +24,7 @@ from lab.simulation.record import Recorder, Recording
 from lab.simulation.world import Process, Stuck, World
 from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.real_time.task import FunctionFailed
 
 _MARKER_DELAYS_S = (0.0, 0.0, 0.001, 0.003, 0.02)
 _SLOW_MARKER_S = 20.0
@@ -30,6 +32,17 @@ _WAYS: Sequence[WritePath] = ("driver", "driver", "executors", "executors", "exe
 _WAYS_IF_LATE: Sequence[WritePath] = ("driver", "executors", "sink", "sink", "sink", "batch writes")  # it knows least
 _RESTART_S = (0.0, 0.01, 1.0, 30.0)
 _MOST_RUNS = 40
+
+
+class AnyDriver(Protocol):
+    """One run of the query in a driver, and how it ended."""
+
+    process: Process
+    finished: bool
+
+    @property
+    def error(self) -> Exception | None:
+        """What stopped it, unless it was killed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,9 +123,9 @@ class Life:
         self.wrong: list[str] = []
         self.runs = 0
         self.spoilt = False
-        self.drivers: dict[Process, SimulatedDriver] = {}
-        self.rivalled: set[SimulatedDriver] = set()  # those that started while another one was alive
-        self.current: SimulatedDriver | None = None
+        self.drivers: dict[Process, AnyDriver] = {}
+        self.rivalled: set[AnyDriver] = set()  # those that started while another one was alive
+        self.current: AnyDriver | None = None
         world.note(
             f"{name}: transaction.version {self.kafka.version}, {self.way}, "
             f"{self.records} records in each source partition{conditions.flags}"
@@ -134,7 +147,7 @@ class Life:
             world.end()
         self.wrong += self.network.owners.wrong
         if not self.wrong:
-            self.wrong = violations(self.kafka, self.claims, self.records, reads=self.way != "batch writes")
+            self.wrong = self._violations()
         return History(
             faults=world.faults,
             met=world.met,
@@ -142,6 +155,9 @@ class Life:
             wrong=self.wrong,
             trace=world.trace or [],
         )
+
+    def _violations(self) -> list[str]:
+        return violations(self.kafka, self.claims, self.records, reads=self.way != "batch writes")
 
     def _offsets_wait(self) -> bool:
         """Whether the only open transactions are those that the next batch ends: of late offsets, and where a marker
@@ -204,7 +220,14 @@ class Life:
         self.runs += 1
         if self.runs > 4:
             self.world.heal()
-        driver = SimulatedDriver(
+        driver = self._new_driver(lambda seconds: self._paused(driver, seconds))
+        if any(not process.fiber.done for process in self.drivers):
+            self.rivalled.add(driver)
+        self.current = self.drivers[driver.process] = driver
+        self.world.start(driver.process, after)
+
+    def _new_driver(self, on_pause: Callable[[float], None]) -> AnyDriver:
+        return SimulatedDriver(
             self.world,
             self.network,
             self.checkpoint,
@@ -213,18 +236,15 @@ class Life:
             resumes=self.queries > 1,
             records=self.records,
             claims=self.claims,
-            on_pause=lambda seconds: self._paused(driver, seconds),
+            on_pause=on_pause,
             idle=self._stood_still,
             elsewhere=self.conditions.elsewhere,
             late=self.conditions.late,
             left_out=self.conditions.left_out,
+            after_real_time=self.conditions.real_time,
         )
-        if any(not process.fiber.done for process in self.drivers):
-            self.rivalled.add(driver)
-        self.current = self.drivers[driver.process] = driver
-        self.world.start(driver.process, after)
 
-    def _paused(self, driver: SimulatedDriver, seconds: float) -> None:
+    def _paused(self, driver: AnyDriver, seconds: float) -> None:
         """The driver may be considered dead and get a successor; it will return as a zombie."""
         if driver is self.current and self.world.chance.happens("successor", 0.6):
             self.world.faults["zombie"] += 1
@@ -236,7 +256,7 @@ class Life:
             return
         error = driver.error
         self.outcomes["finished" if driver.finished else type(error).__name__ if error else "killed"] += 1
-        if isinstance(error, IllegalTransactionState):
+        if isinstance(error, IllegalTransactionState | FunctionFailed):
             self.wrong.append(f"{process.name}: {error}")
         owners = self.network.owners
         # Two requests of its own without an answer look like one, and one of another driver. In TV1, what a late
@@ -249,13 +269,16 @@ class Life:
         )
         if fenced and process is owners.last is owners.last_to_try:
             self.wrong.append(f"{process.name} took itself for another owner: {error}")
-        if driver is not self.current or driver.finished:
+        if driver is not self.current:
+            return
+        if driver.finished:
+            self._finished()
             return
         if self.runs >= _MOST_RUNS:
             self.wrong.append(f"after {self.runs} runs the query is not done: {error}")
             return
         if isinstance(error, LedgerRefused):
-            if self.spoilt:
+            if self.spoilt or self._is_replaced():
                 self._new_query()
             elif driver not in self.rivalled and process not in self.network.misled:
                 self.wrong.append(f"{process.name} was refused without a reason: {error}")
@@ -264,6 +287,13 @@ class Life:
             self._spoil()
         stood_still = 0.0 if any(not process.fiber.done for process in self.drivers) else self._stood_still(often=3)
         self._start(stood_still or self.world.chance.choose("restart after", _RESTART_S))
+
+    def _finished(self) -> None:
+        """The query has written everything."""
+
+    def _is_replaced(self) -> bool:
+        """Whether a driver of another query has gone on since."""
+        return False
 
     def _stood_still(self, often: float = 1.0) -> float:
         """The seconds of a week without commits, in which groups expire; 0 if there is none now."""

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from lab.simulation.kafka import ModelKafka
-from lab.simulation.owners import Owners
+from lab.simulation.owners import Owners, is_bucket
 from lab.simulation.record import Sent
 from lab.simulation.refusals import refusal
 from lab.simulation.shown import codes_in, shown, shown_answer
@@ -77,13 +77,14 @@ class Network:
         self._cut_off: dict[Process, float] = {}  # the end of the outage
         self.misled: set[Process] = set()  # processes that received outdated offsets
         self.owners = Owners(kafka.transactions.states)
+        self.polls: dict[Process, list[float]] = {}  # when the answers to the Fetch requests in flight arrive
 
     def cut_off(self, process: Process, seconds: float) -> None:
         """Let nothing from this process, or from those inside it, reach a broker for this time."""
         self._cut_off[process] = process.world.now + seconds
 
     def reaches(self, process: Process) -> bool:
-        return not self._cut_off or self._cut_off.get(process.whole, 0.0) <= process.world.now
+        return not self._cut_off or self._cut_off.get(process.life, 0.0) <= process.world.now
 
     def connector(self, process: Process) -> Any:
         """The argument `connect` for `Cluster`."""
@@ -97,7 +98,7 @@ class Network:
 
 class _Awaited(NamedTuple):
     answer: Any  # None: it never arrives
-    idle_s: float  # how long a leader waits for records before it answers without any
+    due_s: float  # when it arrives: a leader waits for records before it answers without any
     sent: Sent | None  # as it is recorded
 
 
@@ -110,6 +111,7 @@ class ModelConnection:
         self.finalized_features = {"transaction.version": network.kafka.version}
         self.open = True
         self._pending: dict[int, _Awaited] = {}
+        self._polls: list[float] = []
         self._number = 0
         self.arrival = (0, 0.0)
         self._cut = False  # whether everything that is sent from now on is lost
@@ -135,9 +137,12 @@ class ModelConnection:
     def readable(self) -> bool:
         return self._process.world.chance.happens("readable", 0.5)
 
-    def arrived(self, _correlation_id: int) -> bool:
-        """The fate of every request is decided; time passes in `receive`."""
-        return True
+    def arrived(self, correlation_id: int) -> bool:
+        """Whether it is the next one: the fate of every request is decided, and time passes in `receive`."""
+        awaited = self._pending.get(correlation_id)
+        if awaited is None or awaited.due_s <= self._process.world.now:
+            return True
+        return awaited.due_s <= min(self._network.polls[self._process])
 
     def call(self, request: Any, *, newest: int | None = None, exactly: int | None = None) -> Any:
         return self.receive(self.send(request, newest=newest, exactly=exactly))
@@ -170,26 +175,32 @@ class ModelConnection:
             answer = self._struck(api, version, request)
         else:
             answer = self._arrive(api, version, request)
-        if answer is None:
-            self._network.owners.unanswered(self._process.whole, api)
+        if answer is None and not _of_bucket(api, request):
+            self._network.owners.unanswered(self._process.life, api)
         world.heard(self._process, answer)
-        idle = 0.0
-        if api == "Fetch" and answer is not None and not any(map(_has_records, answer.responses)):
-            idle = request.max_wait_ms / 1e3
+        due = world.now
+        if api == "Fetch":
+            if answer is not None and not any(map(_has_records, answer.responses)):
+                due += request.max_wait_ms / 1e3
+            self._network.polls.setdefault(self._process, []).append(due)
+            self._polls.append(due)
         if decode is not None and answer is not None:
             frame = memoryview(_FRAME.pack(self._number, 0) + answer.encode(version=version))
             answer, self.arrival = decode(frame), (len(frame), 0.0)
-        self._pending[self._number] = _Awaited(answer, idle, self._recorded)
+        self._pending[self._number] = _Awaited(answer, due, self._recorded)
         return self._number
 
     def receive(self, correlation_id: int) -> Any:
         """The answer. If there is none, wait for the timeout and raise BrokerUnreachable."""
         if correlation_id not in self._pending:
             raise BrokerUnreachable(f"{self.address}: connection lost with request {correlation_id} unanswered")
-        answer, idle, sent = self._pending.pop(correlation_id)
+        answer, due, sent = self._pending.pop(correlation_id)
         world = self._process.world
-        if idle:
-            world.wait(self._process.whole, idle)
+        if due in self._polls:
+            self._polls.remove(due)
+            self._network.polls[self._process].remove(due)
+        if due > world.now:
+            world.wait(self._process.whole, due - world.now)
             self._process.check()
         if answer is not None:
             if sent is not None:
@@ -203,6 +214,9 @@ class ModelConnection:
     def close(self) -> None:
         self.open = False
         self._pending.clear()
+        for due in self._polls:
+            self._network.polls[self._process].remove(due)
+        self._polls.clear()
 
     # -- the fate of a request
 
@@ -218,7 +232,12 @@ class ModelConnection:
         handle: Callable[[], Any] = partial(kafka.handle, node, api, version, request)
         if self._recorded is not None:
             handle = partial(self._recorded.arrives, handle)
-        return self._network.owners.sends(self._process.whole, api, handle)
+        owners = self._network.owners
+        if not _of_bucket(api, request):
+            return owners.sends(self._process.life, api, handle)
+        if api == "InitProducerId":
+            return owners.takes_bucket(self._process.life, handle)
+        return lambda _in_time: handle()
 
     def _arrive_later(self, api: str, version: int, request: Any) -> None:
         world = self._process.world
@@ -252,7 +271,7 @@ class ModelConnection:
         if kind == "outage":
             seconds = world.chance.choose("outage", (1.0, 50.0, 130.0, 300.0))
             world.fault("outage", f"{seconds} s from {what} on", at=api)
-            self._network.cut_off(self._process.whole, seconds)
+            self._network.cut_off(self._process.life, seconds)
             self._cut = True
             return None
         if kind == "move":
@@ -275,9 +294,9 @@ class ModelConnection:
     def _killed(self, api: str, version: int, request: Any, what: str) -> Any:
         """Kill the driver, or only the task inside it; the request may still arrive, at once or later."""
         world = self._process.world
-        victim = self._process if world.chance.happens("task dies alone", 0.5) else self._process.whole
+        victim = self._process if world.chance.happens("task dies alone", 0.5) else self._process.life
         world.fault(f"{victim.kind} killed", what, at=api)
-        if world.recorder is not None and victim is not self._process.whole:
+        if world.recorder is not None and victim is not self._process.life:
             world.recorder.runs_again(victim.driver[0])
         fate = world.chance.choose("last request of the dead", range(3))
         if fate == 1:
@@ -295,7 +314,7 @@ class ModelConnection:
             outdated = self._network.kafka.outdated(request, world.chance)
             if outdated is not None:
                 world.fault("outdated coordinator", what, at=api)
-                self._network.misled.add(self._process.whole)
+                self._network.misled.add(self._process.life)
                 return outdated
         code = world.chance.choose("passing error", _PASSING[api])
         if api in _DONE_ALL_THE_SAME and world.chance.happens("done all the same", 0.5):
@@ -309,3 +328,10 @@ class ModelConnection:
 
 def _has_records(topic: Any) -> bool:
     return any(p.records or p.error_code for p in topic.partitions)
+
+
+def _of_bucket(api: str, request: Any) -> bool:
+    """Whether it asks for, or takes, the id of a bucket."""
+    if api == "DescribeTransactions":
+        return any(map(is_bucket, request.transactional_ids))
+    return api == "InitProducerId" and is_bucket(request.transactional_id or "")

@@ -36,6 +36,7 @@ class Owners:
         self._unanswered: set[Process] = set()  # who has sent an InitProducerId that was not answered
         self._in_doubt: set[Process] = set()  # whose last look showed what such a request may have left
         self._forgetful: set[Process] = set()
+        self._started: dict[Process, int] = {}  # when it last began to take buckets (real time)
 
     def order(self) -> tuple[object, ...]:
         """Who looked and who took the id, in which order, but not how often."""
@@ -55,6 +56,29 @@ class Owners:
     def forgets(self, process: Process) -> None:
         """The driver holds no epoch from batch to batch, as the sink."""
         self._forgetful.add(process)
+
+    def starts_buckets(self, process: Process) -> None:
+        """The driver of a query in real time begins to take buckets. It has to look first whose the query is."""
+        self._started[process] = next(self._moments)
+
+    def takes_bucket(self, process: Process, handle: Callable[[], Any]) -> Callable[[bool], Any]:
+        """The same as `sends`, for InitProducerId of a bucket of a query in real time. Drivers of micro-batches take
+        them, too, as soon as they have the query's id.
+        """
+        since = self._started.get(process, self._took.get(process))
+
+        def arrive(_in_time: bool) -> Any:
+            before, other = self._state(), self.last
+            answer = handle()
+            if self._state() != before:
+                is_others = other is not None and other is not process and not (other.dead or other.fiber.done)
+                if since is None:
+                    self.wrong.append(f"{process.name} took a bucket without the query's id")
+                elif is_others and since > self._since:
+                    self.wrong.append(f"{process.name} came back late, and took a bucket of another driver")
+            return answer
+
+        return arrive
 
     def unanswered(self, process: Process, api: str) -> None:
         """The driver gets no answer to this request. An InitProducerId uses up the look before it."""
@@ -107,5 +131,10 @@ class Owners:
             self.last = None
 
 
+def is_bucket(transactional_id: str) -> bool:
+    """Whether the id is that of a bucket of a query in real time, not the query's own."""
+    return ".bucket-" in transactional_id
+
+
 def _shows(states: Mapping[str, tuple[Phase, int, int]], phase: Phase) -> bool:
-    return any(state[0] is phase for state in states.values())
+    return any(state[0] is phase for name, state in states.items() if not is_bucket(name))

@@ -202,10 +202,11 @@ class SimulatedDriver:
         elsewhere: bool,
         late: bool = False,
         left_out: bool = False,
+        after_real_time: bool = False,
     ) -> None:
         """Each source partition has `records` records. `resumes`: start at the committed offsets instead of 0. `idle`
         returns for how many seconds there is nothing to read. `elsewhere`: the source is on another cluster.
-        `late`, `left_out`: see Conditions.
+        `late`, `left_out`: see Conditions. `after_real_time`: the query ran in real time before.
         """
         self.process = Process(world, f"driver {number}", self._run, on_pause=on_pause)
         self.error: KafkaEosError | Stopped | None = None
@@ -213,7 +214,7 @@ class SimulatedDriver:
         self.checkpoint = checkpoint
         self._world, self._network = world, network
         self._way, self._resumes, self._records, self._claims = way, resumes, records, claims
-        self._idle, self._late = idle, late
+        self._idle, self._late, self._after_real_time = idle, late, after_real_time
         self._options = ELSEWHERE if elsewhere else OPTIONS
         self._kind = SharedTransaction if left_out else _NothingHangs
         self._stages = 0
@@ -306,8 +307,8 @@ class SimulatedDriver:
         try:
             committed = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
         except BrokerError as error:
-            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT or self._after_real_time:
+                raise  # in real time, the ledger has only where a run began
             self._world.note("starts from the ledger, as the error advises")
             committed = {}
         standing = {tp: at.offset for tp, at in committed.items() if at is not None}

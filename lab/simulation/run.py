@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+from lab.simulation import history, real_time_history
 from lab.simulation.conditions import USUAL, Conditions
-from lab.simulation.history import History, live, record
+from lab.simulation.history import History, record
 from lab.simulation.record import Recording
 
 _CHUNK = 500  # seeds at a time
@@ -50,7 +51,7 @@ class Summary:
 def replay(seed: int, *, conditions: Conditions = USUAL) -> History:
     """One seed's history, with its trace."""
     with _quiet():
-        return live(seed, traced=True, conditions=conditions)
+        return _live(seed, conditions, traced=True)
 
 
 def recorded(seed: int, *, conditions: Conditions = USUAL) -> Recording:
@@ -100,11 +101,16 @@ def _chunks(seeds: range) -> Iterator[range]:
     return (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
 
 
+def _live(seed: int, conditions: Conditions, *, traced: bool = False) -> History:
+    live = real_time_history.live if conditions.real_time else history.live
+    return live(seed, traced=traced, conditions=conditions)
+
+
 def _run(seeds: range, *, conditions: Conditions, most_wrong: int) -> Summary:
     summary = Summary()
     with _quiet():
         for seed in seeds:
-            summary.add(seed, live(seed, conditions=conditions))
+            summary.add(seed, _live(seed, conditions))
             if len(summary.wrong) >= most_wrong:
                 break
     return summary

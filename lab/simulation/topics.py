@@ -50,9 +50,12 @@ class Topics:
         self._names[made] = name
         self._topics_created += 1
         for number in range(partitions):
-            tp = TopicPartition(name, number)
-            self.partitions[tp], self.leader[tp], self.leader_epoch[tp] = Partition(), number % self.nodes, 0
+            self.add(TopicPartition(name, number))
         return made
+
+    def add(self, tp: TopicPartition) -> None:
+        """Give a topic its next partition."""
+        self.partitions[tp], self.leader[tp], self.leader_epoch[tp] = Partition(), tp.partition % self.nodes, 0
 
     def delete(self, name: str) -> None:
         """Delete a topic."""

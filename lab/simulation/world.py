@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -48,7 +49,7 @@ class World:
         self._events: list[tuple[float, int, str, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._processes: list[Process] = []
-        self._current: Process | None = None
+        self.running: Process | None = None  # whose turn it is
 
     # -- faults
 
@@ -76,7 +77,7 @@ class World:
 
     def note(self, text: str) -> None:
         if self.trace is not None:
-            who = self._current.name if self._current else "-"
+            who = self.running.name if self.running else "-"
             self.trace.append(f"{self.now:9.3f}s {who:<12} {text}")
 
     # -- time
@@ -119,11 +120,15 @@ class World:
             steps += 1
             if steps > 20_000:
                 raise Stuck("the history did not end within 20,000 turns")
-            ready = [process for process in self._processes if process.wake <= self.now]
+            ready = [process for process in self._processes if process.wake <= self.now and not process.is_blocked()]
             if not ready:
-                soonest = min(process.wake for process in self._processes)
+                soonest = min(
+                    (process.wake for process in self._processes if process.wake > self.now), default=math.inf
+                )
                 if self._events and self._events[0][0] < soonest:
                     soonest = self._events[0][0]
+                if soonest == math.inf:
+                    raise Stuck("every process waits for another one")
                 self.pass_time(soonest - self.now)
                 continue
             process = ready[0] if len(ready) == 1 else self.chance.choose("who is next", ready)
@@ -134,16 +139,16 @@ class World:
         """Kill the remaining processes."""
         while self._processes:
             process = self._processes[-1]
-            process.dead = True
+            process.die()
             self._turn(process)
 
     def _turn(self, process: Process) -> bool:
         """One turn; True if the process has ended."""
-        self._current = process
+        self.running = process
         try:
             process.fiber.resume()
         finally:
-            self._current = None
+            self.running = None
             if process.fiber.done:
                 self._processes.remove(process)
         return process.fiber.done
@@ -156,6 +161,15 @@ class World:
             process.wake = self.now + seconds
             process.suspend()
 
+    def wait_until(self, process: Process, is_so: Callable[[], bool]) -> None:
+        """Let the process wait for others, until they have made it so."""
+        process.check()
+        while not is_so():
+            process.awaited = is_so
+            process.suspend()
+            process.awaited = None
+            process.check()
+
     def heard(self, process: Process, answer: object) -> None:
         """Note what a request of the process was answered; None if it was not."""
 
@@ -163,8 +177,7 @@ class World:
         """Let another process that is ready continue before this one, at random. `at` is what this one does next: a
         request, "connect", "sleep", or "checkpoint".
         """
-        if process.dead or process.whole.dead:
-            raise Killed(process)
+        process.check()
         if len(self._processes) > 1 and self.chance.happens("switch", _SWITCHES):
             process.whole.wake = self.now
             process.suspend()
@@ -175,7 +188,10 @@ class World:
 
 
 class Process:
-    """A driver or a task: a name, a fiber, and whether it is alive. A task may run inside its driver (`inside`)."""
+    """A driver or a task: a name, a fiber, and whether it is alive. A task may run inside its driver (`inside`).
+
+    `whole` has the fiber, `life` is what dies, pauses and is cut off as one: the same, except with threads.
+    """
 
     def __init__(
         self,
@@ -190,11 +206,21 @@ class Process:
         self.world, self.name = world, name
         self.dead = False
         self.wake = 0.0
-        self.whole: Process = inside or self
+        self.awaited: Callable[[], bool] | None = None  # what others have to make so before it goes on
+        self.threads: list[Process] = []  # more fibers of this process
+        self.life: Process = inside or self
         self.fiber: Fiber = inside.fiber if inside else Fiber(self._guarded(function))
         self.sockets: ExitStack = inside.sockets if inside else ExitStack()  # closed when the whole process ends
         self.on_pause = on_pause
         self.kind = name.partition(" ")[0]
+
+    @property
+    def whole(self) -> Process:
+        """What has the fiber: the one in which it runs, or the thread of it that runs now."""
+        life = self.life
+        if life.threads and (current := self.world.running) is not None and current.life is life:
+            return current
+        return life
 
     def clock(self) -> float:
         return self.world.now
@@ -212,29 +238,43 @@ class Process:
 
     def pause(self, seconds: float) -> None:
         """Pause together with all processes inside it, as after SIGSTOP or during a garbage collection."""
-        if self.whole.on_pause is not None:
-            self.whole.on_pause(seconds)
+        if self.life.on_pause is not None:
+            self.life.on_pause(seconds)
+        for thread in (self.life, *self.life.threads):
+            if thread is not self.whole:
+                thread.wake = max(thread.wake, self.world.now + seconds)
         self.world.wait(self.whole, seconds)
         self.check()
 
+    def is_blocked(self) -> bool:
+        """Whether it waits for others, and they have not made it so."""
+        return self.awaited is not None and not self.life.dead and not self.awaited()
+
     def check(self) -> None:
         """Raise Killed if this process, or the one in which it runs, is dead."""
-        if self.dead or self.whole.dead:
+        if self.dead or self.life.dead:
             raise Killed(self)
 
     def suspend(self) -> None:
-        self.fiber.suspend()
-        if self.whole.dead:
-            raise Killed(self.whole)
+        self.whole.fiber.suspend()
+        if self.life.dead:
+            raise Killed(self.life)
 
     def kill(self) -> NoReturn:
-        self.dead = True
+        self.die()
         raise Killed(self)
+
+    def die(self) -> None:
+        """Be dead from now on: its threads go no further."""
+        self.dead = True
+        for thread in (self, *self.threads):
+            thread.wake = min(thread.wake, self.world.now)
 
     def _guarded(self, function: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
             with self.sockets:
                 try:
+                    self.check()
                     function()
                 except Killed:
                     self.world.note("is dead")

@@ -5,10 +5,12 @@ It knows neither Spark nor Kafka: `start` gives buckets new epochs, `run` is a t
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 
 from spark_kafka_eos.errors import (
     BrokerUnreachable,
@@ -30,10 +32,32 @@ StartBuckets = Callable[[Collection[int] | None], Sequence[Bucket]]  # None: all
 RunTask = Callable[[Sequence[Bucket], float], TaskReport]  # for so many seconds
 
 
+class Threads:
+    """How work runs side by side. `wrap` is applied to what runs in a thread of its own."""
+
+    def __init__(self, wrap: Callable[[Callable[..., None]], Callable[..., None]] = lambda function: function) -> None:
+        self._wrap = wrap
+
+    def lock(self) -> AbstractContextManager[object]:
+        """What at most one of the threads has at a time."""
+        return threading.Lock()
+
+    def run(self, work: Sequence[Callable[[], None]], failed: Callable[[], None]) -> None:
+        """Run all of it until the last one ends. Calls `failed` if one raises an error before that, and raises it."""
+        with ThreadPoolExecutor(max_workers=len(work), thread_name_prefix="kafka-eos-real-time") as pool:
+            futures = [pool.submit(self._wrap(function)) for function in work]
+            done, running = wait(futures, return_when=FIRST_EXCEPTION)
+            if running:
+                failed()
+            wait(futures)
+        for future in (*done, *running):
+            future.result()
+
+
 class Supervisor:
     """One long batch of `seconds` in at most so many `tasks`. `most_failures` of a task in a row that commit nothing
-    end it. `skips_lost`: after DataLoss, a bucket is started again, too, which leaves out what is lost. `thread` wraps
-    what runs in a thread of its own. `cancel` ends the tasks that run.
+    end it. `skips_lost`: after DataLoss, a bucket is started again, too, which leaves out what is lost. `cancel` ends
+    the tasks that run.
     """
 
     def __init__(
@@ -46,14 +70,15 @@ class Supervisor:
         seconds: float,
         most_failures: int,
         skips_lost: bool = False,
-        thread: Callable[[Callable[..., None]], Callable[..., None]] = lambda function: function,
+        threads: Threads | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._start, self._run, self._cancel, self._thread, self._clock = start, run, cancel, thread, clock
+        self._start, self._run, self._cancel, self._clock = start, run, cancel, clock
+        self._threads = threads or Threads()
         self._tasks, self._most_failures = tasks, most_failures
         self._passing = (*_PASSING, DataLoss) if skips_lost else _PASSING
         self._deadline = clock() + seconds
-        self._lock = threading.Lock()  # the driver's, and that of the reports
+        self._lock = self._threads.lock()  # the driver's, and that of the reports
         self._reports: list[TaskReport] = []
         self._over = False
 
@@ -61,20 +86,14 @@ class Supervisor:
         """The reports of all tasks, those that failed included. Raises the first error that ends the batch."""
         buckets = {bucket.number: bucket for bucket in self._start(None)}
         groups = by_task(sorted(buckets), self._tasks)
-        if not groups:
-            return []
-        with ThreadPoolExecutor(max_workers=len(groups), thread_name_prefix="kafka-eos-real-time") as pool:
-            work = [
-                pool.submit(self._thread(self._keep_running), [buckets[number] for number in group]) for group in groups
-            ]
-            done, running = wait(work, return_when=FIRST_EXCEPTION)
-            if running:
-                self._over = True
-                self._cancel()
-            wait(work)
-        for future in (*done, *running):
-            future.result()
+        if groups:
+            work = [functools.partial(self._keep_running, [buckets[number] for number in group]) for group in groups]
+            self._threads.run(work, self._end)
         return self._reports
+
+    def _end(self) -> None:
+        self._over = True
+        self._cancel()
 
     def _keep_running(self, buckets: Sequence[Bucket]) -> None:
         failures = 0

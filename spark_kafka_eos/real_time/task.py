@@ -62,17 +62,19 @@ def run(
     transform: MakeRows,
     *,
     send: Callable[[str, IntervalTally], None] | None = None,
+    connect: Callable[[ClientOptions], Cluster] = Cluster,
     clock: Callable[[], float] = time.monotonic,
     now_ms: Callable[[], float] = lambda: time.time() * 1e3,
 ) -> TaskReport:
     """Read and commit until the time is over, or the ends are reached. `send` gets a tally each few seconds, with where
     to send it, in a thread of its own, so that reading and committing do not wait for it. The report has the error of
     fetching, `transform`, encoding and the transactions instead of raising it; what was committed until then stays so.
+    `connect`, `clock` and `now_ms` are for tests.
     """
     report = TaskReport()
     try:
         with _reporting(task, report, send, clock):
-            _run(task, transform, report, clock, now_ms)
+            _run(task, transform, report, connect, clock, now_ms)
     except KafkaEosError as error:
         report.error = error
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything
@@ -99,12 +101,13 @@ def _run(
     task: RealTimeTask,
     transform: MakeRows,
     report: TaskReport,
+    connect: Callable[[ClientOptions], Cluster],
     clock: Callable[[], float],
     now_ms: Callable[[], float],
 ) -> None:
     deadline = clock() + task.seconds
     # Connections of its own for reading: what is sent to a broker waits for the answers before it.
-    with Cluster(task.source.client) as reading, Cluster(task.client) as writing, contextlib.ExitStack() as stack:
+    with connect(task.source.client) as reading, connect(task.client) as writing, contextlib.ExitStack() as stack:
         fetcher = fetcher_for(task.source, reading)
         transactions = {bucket.number: _transactions(bucket, task, writing) for bucket in task.buckets}
         unread = {offset_range.partition: offset_range for bucket in task.buckets for offset_range in bucket.ranges}

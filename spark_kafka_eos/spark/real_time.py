@@ -46,7 +46,7 @@ from spark_kafka_eos.real_time.intervals import (
     quantiles,
 )
 from spark_kafka_eos.real_time.latencies import added
-from spark_kafka_eos.real_time.supervisor import Supervisor, failure_of_attempt
+from spark_kafka_eos.real_time.supervisor import Supervisor, Threads, failure_of_attempt
 from spark_kafka_eos.real_time.task import MakeRows, RealTimeTask, run
 from spark_kafka_eos.spark.arrow_stream import RangeReader
 from spark_kafka_eos.spark.encode_stage import REPORT, RowBatches, report_row, task_context
@@ -219,7 +219,7 @@ class RealTimeWriter:
                 seconds=self._seconds,
                 most_failures=self._options.max_attempts,
                 skips_lost=not self._source.fail_on_data_loss,
-                thread=inheritable_thread_target(session),
+                threads=Threads(inheritable_thread_target(session)),
             )
             try:
                 _log_reports(batch, supervisor.run())

@@ -9,6 +9,7 @@ from lab.simulation.run import run
 
 _EVERY_RUN, _ALL, _PARTS = 1_500, 1_000_000, 10
 _LATE = _LEFT_OUT = 30_000
+_REAL_TIME, _REAL_TIME_PARTS = 100_000, 5
 _FAULTS = {
     "answer lost", "checkpoint lost", "checkpoint restored", "connection refused", "driver killed", "executor lost",
     "leaders and coordinators moved", "outage", "outdated coordinator", "passing error", "pause", "request delayed",
@@ -68,3 +69,19 @@ def test_markers_that_are_left_out_lose_and_repeat_nothing_in_many_histories(cel
     cell("Simulation, TV1 and TV2", f"{summary.seeds:,} seeds, {left_out:,} markers left out", "exactly once")
     assert summary.wrong == {}
     assert left_out > _LEFT_OUT / 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("part", range(_REAL_TIME_PARTS))
+def test_queries_in_real_time_lose_and_repeat_nothing_in_many_histories(part, cell):
+    """Each part is a run of its own, so that none takes more than an hour (.ci/slow_run.py)."""
+    seeds = range(_REAL_TIME // _REAL_TIME_PARTS * part, _REAL_TIME // _REAL_TIME_PARTS * (part + 1))
+    summary = run(seeds, jobs=2, conditions=Conditions(real_time=True))
+    cell("Simulation, TV1 and TV2", f"{summary.seeds:,} seeds in real time, from {seeds.start:,}", "exactly once")
+    assert summary.wrong == {}
+    assert {(request, fault) for request in _REQUESTS for fault in _OF_REQUESTS if fault != "driver killed"} <= (
+        summary.met.keys()
+    )
+    assert {"executor lost", "partition added", "zombie"} <= summary.faults.keys()
+    assert summary.seeds == len(seeds)

@@ -76,7 +76,7 @@ class ChosenWorld(World):
 
     def _attempt(self, what: str) -> int:
         """How often the current process has asked this, and which driver it is: other drivers begin elsewhere."""
-        process = self._current
+        process = self.running
         assert process is not None
         self._asked[process, what] += 1  # a part of what it has seen: it asks once for each attempt
         return self._asked[process, what] + int(process.name.rpartition(" ")[2])
@@ -88,8 +88,8 @@ class ChosenWorld(World):
 
     def fault(self, kind: str, detail: str = "", *, at: str = "") -> None:
         super().fault(kind, detail, at=at)
-        if self._current is not None:
-            self._sees(self._current, kind)
+        if self.running is not None:
+            self._sees(self.running, kind)
 
     def _sees(self, process: Process, *what: object) -> None:
         self._views[process] = digest((self._views.get(process, process.name), what))
@@ -102,7 +102,7 @@ class ChosenWorld(World):
                 self.note(f"  {why}")
             action()
             return
-        sent = b"" if why or self._current is None else self._views.get(self._current, b"")
+        sent = b"" if why or self.running is None else self._views.get(self.running, b"")
         self._messages.append(_Message(why, sent, action))
 
     def _arrives(self, message: _Message) -> None:

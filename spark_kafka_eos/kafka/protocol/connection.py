@@ -423,10 +423,11 @@ def wait_for_any(requests: Iterable[tuple[Connection, int]], seconds: float) -> 
     """Wait until something has come for one of these requests, of different connections, at most for `seconds`.
     `arrived` tells whether it was all of a response.
     """
+    awaited = list(requests)
+    if any(connection.arrived(correlation_id) for connection, correlation_id in awaited):
+        return
     poll, most = select.poll(), seconds
-    for connection, correlation_id in requests:
-        if connection.arrived(correlation_id):
-            return
+    for connection, _ in awaited:
         poll.register(connection.fileno(), select.POLLIN)
         most = min(most, connection.patience)
     poll.poll(max(most, 0.0) * 1000)

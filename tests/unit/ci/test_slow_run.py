@@ -114,9 +114,13 @@ IN_SEVERAL = {
 
 
 def test_the_parts_of_a_file_are_all_of_it():
-    histories = [paths for part, paths in slow_run.PARTS.items() if part.startswith("histories-")]
+    in_real_time = [part for part in slow_run.PARTS if part.startswith("histories-real-time-")]
+    histories = [
+        paths for part, paths in slow_run.PARTS.items() if part.startswith("histories-") and part not in in_real_time
+    ]
     seeds = (ROOT / "tests" / "simulation" / "test_seeds.py").read_text()
     assert f"_PARTS = 1_500, 1_000_000, {len(histories)}\n" in seeds
+    assert f"_REAL_TIME_PARTS = 100_000, {len(in_real_time)}\n" in seeds
     assert histories == [[f"{slow_run.HISTORIES}[{number}]"] for number in range(len(histories))]
     differential = [paths for part, paths in slow_run.PARTS.items() if part.startswith("differential-avro-")]
     assert f"\nPARTS = {len(differential)} " in (ROOT / "tests/unit/registry/test_avro_against_java.py").read_text()

@@ -6,6 +6,8 @@ import pytest
 
 from lab.simulation.chance import Seeded
 from lab.simulation.conditions import USUAL, Conditions
+from lab.simulation.offsets import Group
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from tests.transacting import ModelSide
 
 CLASSIC = Conditions(classic_groups=True)
@@ -71,3 +73,17 @@ def test_a_commit_of_an_older_epoch_is_refused_before_the_newer_one_has_anything
     assert side.offset(ID, held, GROUP, 2) == [0]
     assert side.end(ID, held, commit=True) == (0,)
     assert side.fetch(GROUP) == (0, 2)
+
+
+@pytest.mark.parametrize("conditions", [USUAL, CLASSIC], ids=["Kafka 4", "classic"])
+def test_of_two_transactions_offsets_those_count_that_are_later_in_the_log(conditions):
+    """As `OffsetMetadataManager` and `GroupMetadata` compare their places there: markers may come in any order."""
+    group, at = Group(0, classic=conditions.classic_groups), TopicPartition("in", 0)
+    assert group.commit(1, 0, {at: (3, "")}) == 0
+    assert group.commit(2, 0, {at: (5, "")}) == 0
+    group.mark(2, 0, True)
+    assert group.offsets == {at: (5, "")}
+    group.mark(1, 0, True)
+    assert group.offsets == {at: (5, "")}
+    group.reload()
+    assert group.offsets == {at: (5, "")}
