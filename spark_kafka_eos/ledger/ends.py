@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.words import first_three
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
@@ -174,6 +174,13 @@ class CommittedEnd:
         gaps = {place: (end, start) for place, (end, start) in gaps.items() if end != start}
         return None if any(end > start for end, start in gaps.values()) else gaps
 
+    def gaps_on(self, own: str) -> list[OffsetRange] | None:
+        """The ranges of `between` on the cluster with the id `own`; None if there are others, or it is unknown."""
+        gaps = self.between()
+        if gaps is None or any(cluster != own for cluster, _ in gaps):
+            return None
+        return [OffsetRange(partition=tp, start=end, end=start) for (_, tp), (end, start) in gaps.items()]
+
     def is_contiguous(self) -> bool:
         """Whether the batch starts exactly where the last committed transaction ended, in every partition of it, as the
         ledger knows it.
@@ -219,6 +226,17 @@ class CommittedEnd:
         for cluster, source in zip(self.clusters, self.sources, strict=True):
             if source is not None:
                 yield cluster, source
+
+
+def is_enough(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch) -> bool:
+    """Whether the entry says, without the group's offsets, where the batch must start. In real time, these move without
+    an entry; of the own query, nothing else is decided by them.
+    """
+    if not isinstance(entry, LedgerEntry):
+        return False
+    if entry.query_id == batch.query_id:
+        return entry.buckets is None or batch.buckets is not None
+    return entry.ends is not None and batch.buckets is None
 
 
 def _starting(offset: int | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from spark_kafka_eos.errors import TransactionAborted, UnknownTopic
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
@@ -23,7 +23,7 @@ from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.answers import CoordinatorAnswers
 from spark_kafka_eos.ledger.decide import Decide, signer_of
-from spark_kafka_eos.ledger.ends import CommittedEnd
+from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
 from spark_kafka_eos.ledger.entry import BatchCounts, CommittedEntry, LedgerEntry
 from spark_kafka_eos.ledger.next_entry import next_entry
 from spark_kafka_eos.ledger.refusal import Refuse
@@ -168,13 +168,7 @@ class LedgerKeeper:
         own, clusters = self._cluster.cluster_id(), self._sources.of(batch)
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        # In real time, the group's offsets move without an entry. Of the own query, nothing else is decided by them.
-        is_own = isinstance(entry, LedgerEntry) and entry.query_id == batch.query_id
-        is_sufficient = isinstance(entry, LedgerEntry) and (
-            (is_own and (entry.buckets is None or batch.buckets is not None))
-            or (entry.ends is not None and batch.buckets is None)
-        )
-        if not is_sufficient and (asked := self._sources.starts_here(batch)):
+        if not is_enough(entry, batch) and (asked := self._sources.starts_here(batch)):
             committed = self.read_source_offsets(asked, require_stable=self._waits)
         mine = source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
@@ -189,12 +183,11 @@ class LedgerKeeper:
         )
         verdict = verdict_if()
         if isinstance(verdict, Refuse) and verdict_if(only_markers=True) != verdict:
-            gaps = CommittedEnd.of(entry, batch, clusters, own, None).between()
-            if gaps is not None and all(cluster == own for cluster, _ in gaps):
-                from spark_kafka_eos.ledger.between import has_records  # rarely needed, and loads NumPy
+            from spark_kafka_eos.ledger.between import has_records  # rarely needed, and loads NumPy
 
-                ranges = [OffsetRange(partition=tp, start=end, end=start) for (_, tp), (end, start) in gaps.items()]
-                verdict = verdict_if(only_markers=not has_records(self._cluster, ranges))
+            gaps = CommittedEnd.of(entry, batch, clusters, own, None).gaps_on(own)
+            if gaps is not None:
+                verdict = verdict_if(only_markers=not has_records(self._cluster, gaps))
         if isinstance(verdict, verdicts.Skip) and isinstance(entry, LedgerEntry) and not batch.destination:
             ids = {name: topic_id for name, topic_id in entry.outputs.items() if topic_id is not None}
             verdict = verdict_if(deleted=deleted(self._cluster, ids))
