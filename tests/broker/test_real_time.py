@@ -455,7 +455,9 @@ def test_operators_see_each_bucket_with_its_transaction_and_how_far_it_is_behind
     )
     try:
         seen = json.loads(command("query", "show", copying.name, "--json"))
-        (listed,) = [each for each in json.loads(command("query", "list", "--json")) if each.get("group") == seen["group"]]
+        (listed,) = [
+            each for each in json.loads(command("query", "list", "--json")) if each.get("group") == seen["group"]
+        ]
         lag = json.loads(command("query", "lag", copying.name, "--json"))
         shown, lag_shown = (command("query", words, copying.name) for words in ("show", "lag"))
         row = next(line for line in command("query", "list").splitlines() if "buckets" in line)
