@@ -43,8 +43,8 @@ _COMMIT_MS = {Copy.STREAMS: 100, Copy.STREAMS_10: 10}
 
 
 @contextmanager
-def running(copy: Copy, bootstrap: str, source: str, target: str, folder: Path, long_batch: str) -> Iterator[int]:
-    """The process id of the copy, which is ended after the block; its log is in `folder`."""
+def running(copy: Copy, bootstrap: str, source: str, target: str, folder: Path, long_batch: str) -> Iterator[None]:
+    """Run the copy until the block ends; its log is in `folder`."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             _command(copy, bootstrap, source, target, folder, long_batch),
@@ -53,7 +53,7 @@ def running(copy: Copy, bootstrap: str, source: str, target: str, folder: Path, 
             stderr=subprocess.STDOUT,
         )
         try:
-            yield process.pid
+            yield
         finally:
             assert process.stdin is not None
             process.stdin.close()

@@ -68,12 +68,13 @@ class RealTimeDriver:
     def check(self, batch: MicroBatch) -> None:
         """Raise ConfigurationError if the query can't run in real time."""
         if self._transaction.steps.needs_fence():
-            if unseen := self._transaction.steps.unseen_verification():
+            unseen = self._transaction.steps.unseen_verification()
+            if unseen is not None and unseen.grant:  # else the brokers have no such setting
                 raise ConfigurationError(
                     "real_time",
                     "in the protocol before KIP-890 it needs brokers that verify that a transaction is open when it is "
                     f"appended to, and whether they do could not be read: {unseen.reason}",
-                    action=f"Grant {unseen.grant} to this principal." if unseen.grant else "Use Kafka 4.0 or later.",
+                    action=f"Grant {unseen.grant} to this principal.",
                 )
             raise ConfigurationError(
                 "real_time",

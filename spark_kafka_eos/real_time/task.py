@@ -93,7 +93,6 @@ def _reporting(
     if where is None or send is None:
         return contextlib.nullcontext()
     intervals = Intervals(report, where, uuid.uuid4().hex[:8], clock)
-
     return every(where.seconds, lambda: send(where.address_and_key, intervals.next()))
 
 

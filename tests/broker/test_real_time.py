@@ -343,10 +343,7 @@ def test_a_source_on_another_cluster_is_refused(query):
 def test_brokers_that_do_not_verify_transactions_are_refused(kafka35):
     topics = [kafka35.create_topic(name, PARTITIONS) for name in ("unverified-in", "unverified-out")]
     copying = Query(kafka35, *topics, run_id="run 1")
-    with (
-        copying.cluster,
-        pytest.raises(ConfigurationError, match="does not return transaction.partition.verification.enable"),
-    ):
+    with copying.cluster, pytest.raises(ConfigurationError, match="do not verify"):
         copying.driver.check(copying.batch())
 
 

@@ -19,6 +19,7 @@ from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.process_tree import process_tree
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
@@ -166,8 +167,8 @@ def test_an_executor_that_is_killed_in_real_time_is_replaced_and_each_record_is_
         return [int(message.value() or b"") for message in read_committed(kafka.bootstrap, target)]
 
     def executors() -> list[psutil.Process]:
-        processes = psutil.Process(driver.pid).children(recursive=True)
-        return [process for process in processes if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+        tree = process_tree(driver.pid)
+        return [process for process in tree if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
 
     environment = python_environment()
     with Driver(

@@ -240,9 +240,9 @@ def test_log_and_metrics_show_a_query_in_real_time_while_its_batch_lasts(
         query = pipe.start(real_time="5 minutes")
         pipe.await_written(30, query)
         holder = transact(pipe.kafka.bootstrap, pipe.source, [b"30"], "leave open", partition=0)
-        for first in range(31, 61, 10):
+        for first in range(31, 61, 10):  # several transactions
             pipe.produce(first, 10)
-            time.sleep(0.3)  # several transactions
+            pipe.await_written(30 + sum(number % PARTITIONS != 0 for number in range(31, first + 10)), query)
         shown: dict[str, float] = {}
         deadline = time.monotonic() + 60
         while shown.get("kafka_eos_read_records_total", 0) < 30 or not shown.get("kafka_eos_lso_lag_offsets"):
