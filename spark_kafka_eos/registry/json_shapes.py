@@ -195,7 +195,7 @@ def _keeps(shape: Shape, places: Sequence[_Part]) -> bool:
         return False
     match shape.kind:
         case "struct":
-            return all(
+            return not merged.has_map and all(
                 name in shape.parts and _keeps(shape.parts[name], fields) for name, fields in merged.fields.items()
             )
         case "map":

@@ -62,6 +62,7 @@ BASE: dict[str, Any] = {
 OWN = {"type": "object", "properties": {"userId": {"type": "string"}}}
 A = {"properties": {"a": {"type": "integer"}}}
 B = {"properties": {"b": {"type": "integer"}}}
+MAP = {"type": "object", "additionalProperties": {"type": "integer"}}
 INHERITED = {"messageId": "m", "at": 5, "userId": "u"}
 DRAFT_2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
@@ -277,6 +278,24 @@ def test_a_string_that_is_part_of_a_text_is_told_from_other_values():
         row = read(schema, json.dumps({"a": value}).encode())
         assert json.loads(row["a"]) == value
         assert written(schema, pa.array([row])) == [{"a": value}]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "string"}, MAP], "allOf": [A]},
+        {"anyOf": [MAP, A]},
+        A | {"oneOf": [MAP, {"required": ["a"]}]},
+        A | {"if": {"required": ["x"]}, "then": MAP},
+        A | {"dependencies": {"x": MAP}},
+        {"$ref": "#/definitions/a", "additionalProperties": {"type": "integer"}},
+    ],
+)
+def test_an_object_that_some_values_have_as_a_map_keeps_the_maps_keys(schema):
+    whole = {"properties": {"o": schema}, "definitions": {"a": A}}
+    row = read(whole, b'{"o": {"x": 5}}')
+    assert json.loads(row["o"]) == {"x": 5}
+    assert written(whole, pa.array([row])) == [{"o": {"x": 5}}]
 
 
 def test_a_field_that_no_schema_names_has_no_column():
