@@ -146,9 +146,10 @@ class Driver:
 
     def kill(self) -> int:
         """Send SIGKILL to the whole process tree (JVM, Python driver, workers, a local cluster's executors), the JVM
-        first. Returns the number of processes that were alive.
+        first. Returns the number of processes that were alive. If the driver has ended, only what it has left behind:
+        its process id may be another process's by now.
         """
-        killed = _kill_tree(self.pid)
+        killed = _kill_tree(self.pid) if self.running else 0
         self._process.wait()
         self._supervised.close()
         return killed

@@ -1,5 +1,6 @@
 """A driver dies whole and only where it should; its checkpoint says in which micro-batch it died."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,19 @@ def checkpoint(folder: Path, *, offsets: list[str], commits: list[str]) -> Path:
         for name in names:
             (folder / log / name).touch()
     return folder
+
+
+def test_a_driver_that_has_ended_harms_no_process_that_has_its_id_now(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start("pass") as driver:
+        driver.wait(timeout=60)
+        bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        monkeypatch.setattr(Driver, "pid", bystander.pid)
+        assert driver.kill() == 0
+        assert bystander.poll() is None
+        bystander.communicate(b"\n")
+        assert bystander.returncode == 0
 
 
 def test_a_kill_takes_the_children_along(start: Start, tmp_path: Path) -> None:
