@@ -101,6 +101,7 @@ PARTS = {
     "state": ["tests/spark/test_state.py"],
     "dead-letters": ["tests/spark/test_dead_letters_proof.py"],
     "soak": [f"{SOAK}::test_five_minutes_of_faults_leave_all_outputs_exactly_once"],
+    "soak-real-time": ["tests/spark/test_soak_real_time.py"],
     "weeks": ["tests/broker/test_weeks.py", "tests/spark/test_weeks.py"],
     "other-releases": [
         "tests/broker/test_message_formats.py",

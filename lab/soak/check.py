@@ -184,3 +184,48 @@ def _judge(
         aborted_visible=aborted_visible,
         wrong=wrong,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumbersOutcome:
+    """How an output compares to consecutive numbers per partition, in records; all except `expected` and `found` must
+    be 0. `disordered`: records that come after a later one for the first time. `wrong`: of no number that was produced.
+    """
+
+    expected: int
+    found: int
+    lost: int
+    duplicated: int
+    disordered: int
+    wrong: int
+
+    @property
+    def holds(self) -> bool:
+        return not (self.lost or self.duplicated or self.disordered or self.wrong)
+
+
+def judge_numbers(produced: Sequence[int], output: Iterable[tuple[int, int]]) -> NumbersOutcome:
+    """Judge `output`, partition and number, in the order of each partition, without any plan: partition p must have the
+    numbers from 0 to `produced[p]` - 1, each once and in order.
+    """
+    seen = [bytearray(count) for count in produced]
+    highest = [-1] * len(produced)
+    found = duplicated = disordered = wrong = 0
+    for partition, number in output:
+        found += 1
+        if not (0 <= partition < len(produced) and 0 <= number < produced[partition]):
+            wrong += 1
+        elif seen[partition][number]:
+            duplicated += 1
+        else:
+            seen[partition][number] = 1
+            disordered += number < highest[partition]
+            highest[partition] = max(highest[partition], number)
+    return NumbersOutcome(
+        expected=sum(produced),
+        found=found,
+        lost=sum(numbers.count(0) for numbers in seen),
+        duplicated=duplicated,
+        disordered=disordered,
+        wrong=wrong,
+    )

@@ -13,6 +13,7 @@ from lab.soak.check import (
     expected_figures,
     judge_copies,
     judge_figures,
+    judge_numbers,
     places_of,
     plan_of,
     succession,
@@ -197,3 +198,28 @@ def test_output_of_an_uncommitted_batch_of_a_lost_checkpoint_is_wrong():
     late = [(places.get((0, 1), -1), row) for _, row in once[4:]]
     assert faults(judge_copies(source, plan, [*once[:4], *late])) == {"wrong": 5}
     assert faults(judge_copies(source, plan, [*once, *late])) == {"duplicated": 5}
+
+
+NUMBERS = [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("output", "deviations"),
+    [
+        (NUMBERS, {}),
+        ([*NUMBERS, (0, 1)], {"duplicated": 1}),
+        ([*NUMBERS[:3], *NUMBERS[4:]], {"lost": 1}),
+        (NUMBERS[:-1], {"lost": 1}),
+        ([(0, 1), (0, 0), (0, 2), (1, 0), (1, 1)], {"disordered": 1}),
+        ([*NUMBERS, (0, 3)], {"wrong": 1}),
+        ([*NUMBERS, (2, 0)], {"wrong": 1}),
+        ([*NUMBERS[:-1], (0, 1)], {"lost": 1, "duplicated": 1}),
+    ],
+    ids=["right", "twice", "lost", "lost at the end", "disordered", "of no record", "of no partition", "other"],
+)
+def test_numbers_of_each_partition_are_there_once_and_in_order(output, deviations):
+    outcome = judge_numbers([3, 2], output)
+    counts = {name: count for name, count in asdict(outcome).items() if count and name not in ("expected", "found")}
+    assert counts == deviations
+    assert outcome.holds is not bool(deviations)
+    assert (outcome.expected, outcome.found) == (5, len(output))
