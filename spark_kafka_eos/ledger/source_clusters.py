@@ -76,10 +76,13 @@ class SourceClusters:
         """The partitions with a known start that the batch reads from the sink's cluster, sorted."""
         return sorted({tp for source, is_here in self._here(batch) for tp in source.start or {} if is_here(tp)})
 
-    def topic_ids(self, names: Collection[str]) -> dict[str, uuid.UUID]:
-        """The ids of those topics that exist on the sink's cluster."""
+    def topic_ids(self, names: Collection[str], *, optional: Collection[str] = ()) -> dict[str, uuid.UUID]:
+        """The ids of those topics that exist on the sink's cluster. A broker may not know a new one for a moment:
+        nothing waits for those that are `optional`.
+        """
         try:
-            self._cluster.look_up(names)
+            self._cluster.look_up(names, optional=optional)
+            names = [name for name in names if name not in optional or self._cluster.knows(name)]
         except UnknownTopic:
             names = self._cluster.existing(names, patience_ms=0)
         return {name: self._cluster.topic(name).id for name in names}

@@ -58,11 +58,12 @@ def refuse_loop(cluster: Cluster, options: SinkOptions, batch: MicroBatch, writt
     """
     if options.allow_loop:
         return
-    sources, own = SourceClusters(options, cluster), {*written_topics(options), *ledger_topics(options), *written}
+    sources, ledger = SourceClusters(options, cluster), ledger_topics(options)
+    own = {*written_topics(options), *ledger, *written}
     read = {tp.topic for tp in sources.ends_here(batch)}
     if not read:
         return
-    ids = sources.topic_ids(read | own)
+    ids = sources.topic_ids(read | own, optional=set(ledger) - read)  # the first commit creates a ledger's topic
     ids_read = {ids[name] for name in read if name in ids}
     same = {name for name in own if name in ids and ids[name].int and ids[name] in ids_read}
     if (finding := loop(read | same, options, written)) is not None:

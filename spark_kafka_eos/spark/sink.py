@@ -162,13 +162,14 @@ class KafkaEosStreamWriter(_Sink, StreamArrowWriter):
             ) from error
         if read is None:
             return
-        super().check()
-        if read("commits/0") is None and read("offsets/0") is not None:
-            from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop  # of the first batch
-            from spark_kafka_eos.spark.checkpoint import micro_batch
+        show(self._options.log_level, self._options.log_format)
+        with self._connect(self._options.client) as cluster:
+            self._preflight(cluster, self._options, self._staging)
+            if read("commits/0") is None and read("offsets/0") is not None:
+                from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop  # of the first batch
+                from spark_kafka_eos.spark.checkpoint import micro_batch
 
-            batch = micro_batch(read, 0)
-            with self._connect(self._options.client) as cluster:
+                batch = micro_batch(read, 0)
                 refuse_loop(cluster, self._options, batch)
                 check_source_cluster(cluster, self._options, batch)
         _checked.add(self._options)

@@ -110,16 +110,22 @@ class Cluster:
             _, description = self._topics[name]
         return description
 
-    def look_up(self, names: Iterable[str]) -> None:
+    def look_up(self, names: Iterable[str], *, optional: Collection[str] = ()) -> None:
         """Have the descriptions of these topics at hand: one request for all that are missing or too old, where `topic`
-        would send one for each. Raises UnknownTopic.
+        would send one for each. Raises UnknownTopic, except for `optional` ones: these need not exist, and are not
+        waited for (`knows`).
         """
         now = self.clock()
         descriptions = self._topics
         if due := [
             name for name in set(names) if name not in descriptions or now - descriptions[name][0] > METADATA_MAX_AGE_S
         ]:
-            self.refresh(due)
+            self._describe(due, patience_ms=UNKNOWN_TOPIC_PATIENCE_MS, optional=optional)
+
+    def knows(self, name: str) -> bool:
+        """Whether the topic existed when it was last looked up."""
+        looked_up, _ = self._topics.get(name, (-math.inf, None))
+        return looked_up > -math.inf
 
     def kept(
         self, setting: str, topics: Collection[str], look_up: Callable[[Sequence[str]], Mapping[str, int | None]]
@@ -160,11 +166,12 @@ class Cluster:
         names: Iterable[str],
         *,
         given_up: Callable[[], bool] = lambda: False,
+        optional: Collection[str] = (),
         patience_ms: int | None = None,
         elsewhere: bool = False,
     ) -> list[str]:
         """Learn the descriptions of these topics, and return which ones exist. Unknown ones are left out once they are
-        `given_up`.
+        `given_up`, `optional` ones at once.
         """
         names = sorted(set(names))
         before = {name: self._topics[name][1] for name in names if name in self._topics}
@@ -172,7 +179,8 @@ class Cluster:
 
         def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:
             for topic in response.topics:
-                if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not given_up():
+                unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not (unknown and (topic.name in optional or given_up())):
                     yield ResourceRef(topic=topic.name), topic.error_code
             if error := incomplete("Metadata", names, (topic.name for topic in response.topics)):
                 raise error

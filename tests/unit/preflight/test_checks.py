@@ -563,6 +563,17 @@ def test_a_topic_that_a_gateway_gives_two_names_is_the_same():
     refuse_loop(cluster, sink(allowLoop="true"), batch)
 
 
+def test_the_first_query_on_a_cluster_does_not_wait_for_the_ledger_topic_that_its_commit_creates():
+    kafka = KafkaModel(2, {"in": 1, "orders": 1})
+    source = SourceRange(start={}, end={TopicPartition("in", 0): 1})
+    began = kafka.clock()
+    refuse_loop(
+        kafka.cluster(), sink(), MicroBatch(query_id="q", batch_id=0, digest="d", sources=(source,)), {"orders"}
+    )
+    assert kafka.clock() - began < 1
+    assert [api for api, _ in kafka.requests].count("Metadata") <= 2
+
+
 @pytest.mark.parametrize(
     ("clusters", "refused"), [("", True), ("elsewhere", False), ("elsewhere,", True), (",elsewhere", False)]
 )

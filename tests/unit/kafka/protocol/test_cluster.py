@@ -144,6 +144,15 @@ def test_of_several_topics_those_that_exist_are_found_at_once(broker):
     assert broker.clock.slept == []
 
 
+def test_topics_that_need_not_exist_are_looked_up_with_the_others_and_not_waited_for(broker):
+    cluster = broker.cluster()
+    cluster.look_up(["nope", "orders"], optional=["nope"])
+    assert (cluster.knows("orders"), cluster.knows("nope")) == (True, False)
+    assert (len(broker.sent("Metadata")), broker.clock.slept) == (1, [])
+    with pytest.raises(UnknownTopic):
+        cluster.look_up(["nope", "orders"], optional=["orders"])
+
+
 def test_a_topic_without_a_leader_is_waited_for_though_unknown_ones_are_not(broker, answers):
     unavailable = answers.Metadata.MetadataResponseTopic(name="orders", error_code=5)
     broker.script["Metadata"].append(answers.Metadata(topics=[unavailable]))
