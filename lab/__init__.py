@@ -7,4 +7,5 @@ dead_letters lost_checkpoints   prove a guarantee while drivers are killed
 fuzz         fuzzes decoders and the protocol layer
 mutants      changes the code here and there; a test should notice
 bench        benchmarks against other connectors
+standalone   a standalone Spark cluster on this machine
 """

@@ -12,6 +12,10 @@ frozen value; commands/bench.py prints, plots and stores it.
     java.py         Kafka's own perf tools
     spark_runs.py   source, read, sink and copy, also with inputs of other shapes
     steady.py       micro-batches in steady state on plain settings, first batches, and each setting alone
+    start.py  places.py   a fresh session to its first commit and first visible record, by where tasks run
+    fresh_start.py  process_log.py  a fresh session's first batch by process
+    footprint.py    the memory of all processes of a copy together
+    start_figures.py    the tables of these; pure
     floor.py  ready_made.py  relayed.py  nothing.py   what a query takes if our own work takes no time
     checkpoint.py  slow_store.py    micro-batches by where their checkpoint is; an artificial object store
     latency.py  memory.py  codec.py  old_formats.py  registry.py  transport.py  overhead.py  isolation.py

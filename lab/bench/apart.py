@@ -49,6 +49,12 @@ class SparkApart:
         self._process.kill()
         self._jobs.close()
 
+    @property
+    def pid(self) -> int:
+        """Of the driver's process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def run(self, job: Callable[[SparkSession], T]) -> T:
         """What `job` returns in the other process. It and its result must be picklable. Raises ToolFailed."""
         with suppress(OSError):

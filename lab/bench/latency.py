@@ -114,7 +114,7 @@ def _run(lab: Lab, spark: SparkSession, name: str, start: _Start, rate: int, sec
         writer = start(lab, seen)(frame.select("key", "value"), options)
         query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
-            with _trickle(lab.bootstrap, source, rate, value_bytes):
+            with trickle(lab.bootstrap, source, rate, value_bytes):
                 _await_batches(query, seen, seconds, name)
             query.processAllAvailable()  # Spark logs a thousand lines if it is stopped during a batch
         finally:
@@ -136,7 +136,7 @@ def _await_batches(query: StreamingQuery, seen: _Seen, seconds: float, who: str)
 
 
 @contextmanager
-def _trickle(bootstrap: str, topic: str, rate: int, value_bytes: int) -> Iterator[None]:
+def trickle(bootstrap: str, topic: str, rate: int, value_bytes: int) -> Iterator[None]:
     """Send `rate` records per second while the block runs; a value begins with the time at which it is sent."""
     ended = threading.Event()
     filler = bytes(max(0, value_bytes - _STAMP_BYTES))

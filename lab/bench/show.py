@@ -15,6 +15,7 @@ from lab.bench.alternating import Show
 from lab.bench.figures import Comparison, Point, Sweep
 from lab.bench.job_time import job_times
 from lab.bench.machine import Machine
+from lab.bench.start_figures import tables as start_tables
 from lab.bench.steady_figures import Grid, grids
 from lab.bench.targets import TargetRow
 
@@ -121,8 +122,8 @@ def measured(result: Comparison | Sweep) -> Table:
 
 
 def details(result: Comparison | Sweep) -> Iterator[str]:
-    """Further figures, in milliseconds, percent or times, a line per side."""
-    for name in ("phases_ms", "end_to_end_ms", "transaction_ms", "cost_percent", "slowest_ms"):
+    """Further figures, in milliseconds, percent, MB or times, a line per side."""
+    for name in ("phases_ms", "end_to_end_ms", "transaction_ms", "cost_percent", "slowest_ms", "peak_mb"):
         for side, figures in result.settings.get(name, {}).items():
             yield f"{name}, {side}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
     for side, figures in result.settings.get("ratio", {}).items():
@@ -175,7 +176,7 @@ def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Mach
 def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
     """The page with the tables of steady state for which it has markers. The load is the highest of a table's files."""
     results = {name: measured for name, (measured, _) in stored.items()}
-    for grid in (*grids(results), *job_times(results)):
+    for grid in (*grids(results), *job_times(results), *start_tables(results)):
         if has(page, grid.name):
             machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{grid.files}-")]
             machine = max(machines, key=lambda machine: machine.load)

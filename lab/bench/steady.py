@@ -129,11 +129,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a query showed. `first_batch`: the seconds from start() to the end of batch 0. `used`: by the micro-batches
-    that count.
+    """What a query showed. `first_batch`: the seconds from start() to the end of batch 0; `since_session`: from before
+    the source was loaded, to the same. `used`: by the micro-batches that count.
     """
 
     first_batch: float
+    since_session: float
     progress: Progress
     used: Used
 
@@ -265,10 +266,16 @@ def side_of(
     *,
     ours: bool,
     schema: bool = False,
+    whole: bool = False,
 ) -> Side:
-    """A side whose `run` takes a query with a new output topic, which is counted and deleted afterwards."""
-    data, kafka = lab.input(load.shape), {"kafka.bootstrap.servers": lab.bootstrap}
-    source = kafka | {"subscribe": data.topics[0], "startingOffsets": "earliest", "maxOffsetsPerTrigger": load.rows}
+    """A side whose `run` takes a query with a new output topic, which is counted and deleted afterwards. `whole`: its
+    first micro-batch has all of `load.rows`, and there is no other.
+    """
+    shape = replace(load.records, records=load.rows) if whole else load.shape
+    data, kafka = lab.input(shape), {"kafka.bootstrap.servers": lab.bootstrap}
+    source: dict[str, Any] = kafka | {"subscribe": data.topics[0], "startingOffsets": "earliest"}
+    if not whole:
+        source["maxOffsetsPerTrigger"] = load.rows
     output: list[str] = []
 
     def before() -> None:
@@ -309,16 +316,17 @@ def _in_session(spark: SparkSession, run: Callable[[SparkSession, Query], Ran], 
 
 def run_query(spark: SparkSession, query: Query, writer_of: Callable[[SparkSession, Query], Any] | None = None) -> Ran:
     """Run it to its end, in the session's process. `writer_of`: what it is, instead of what its way says."""
-    writer = (writer_of or _writer)(spark, query)
+    loading = time.perf_counter()
+    writer = (writer_of or way_writer)(spark, query)
     with temporary_directory() as checkpoint:
         started = time.perf_counter()
         running = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         try:
-            _await_commit(running, checkpoint, 0)
-            first_batch = time.perf_counter() - started
-            _await_commit(running, checkpoint, SKIPPED - 1)
+            await_commit(running, checkpoint, 0)
+            committed = time.perf_counter()
+            await_commit(running, checkpoint, SKIPPED - 1)
             before = _used()
-            _await_commit(running, checkpoint, SKIPPED - 1 + query.batches)
+            await_commit(running, checkpoint, SKIPPED - 1 + query.batches)
             after = _used()
             running.awaitTermination()
             progress = tuple(_with_records(json.loads(trigger.json), query) for trigger in running.recentProgress)
@@ -327,7 +335,22 @@ def run_query(spark: SparkSession, query: Query, writer_of: Callable[[SparkSessi
     used = Used(
         wall=after.wall - before.wall, cpu=after.cpu - before.cpu, idle=after.idle - before.idle, cores=after.cores
     )
-    return Ran(first_batch=first_batch, progress=progress, used=used)
+    return Ran(first_batch=committed - started, since_session=committed - loading, progress=progress, used=used)
+
+
+def run_batch(spark: SparkSession, query: Query) -> float:
+    """Run a query of one micro-batch to its end; the seconds from start() to its commit."""
+    with temporary_directory() as checkpoint:
+        writer = way_writer(spark, query).option("checkpointLocation", str(checkpoint))
+        started = time.perf_counter()
+        running = writer.trigger(availableNow=True).start()
+        try:
+            await_commit(running, checkpoint, 0)
+            committed = time.perf_counter()
+            running.awaitTermination()
+        finally:
+            running.stop()
+    return committed - started
 
 
 def run_nothing(spark: SparkSession, way: Way) -> float:
@@ -339,7 +362,7 @@ def run_nothing(spark: SparkSession, way: Way) -> float:
         started = time.perf_counter()
         running = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
-            _await_commit(running, checkpoint, 0)
+            await_commit(running, checkpoint, 0)
             return time.perf_counter() - started
         finally:
             running.stop()
@@ -355,7 +378,8 @@ def _with_records(progress: dict[str, Any], query: Query) -> dict[str, Any]:
     return progress | {"numInputRows": sum(end.values()) - sum(start.values())}
 
 
-def _writer(spark: SparkSession, query: Query) -> Any:
+def way_writer(spark: SparkSession, query: Query) -> Any:
+    """The writer of the query that its way says."""
     if query.ours and query.way is Way.ARROW:
         return arrow_stream(spark, query.source, TransactionalWriter(dict(query.sink)))
     kind = OUR_FORMAT if query.ours else BUILT_IN_FORMAT
@@ -387,7 +411,7 @@ def _built_in_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], No
     return lambda batch, _: batch.write.format(BUILT_IN_FORMAT).options(**options).save()
 
 
-def _await_commit(query: StreamingQuery, checkpoint: Path, batch: int) -> None:
+def await_commit(query: StreamingQuery, checkpoint: Path, batch: int) -> None:
     """Wait until the micro-batch is committed in the checkpoint. To ask Spark each time would cost its CPU time."""
     file = checkpoint / "commits" / str(batch)
     for look in itertools.count(1):

@@ -54,10 +54,12 @@ Samples = Sequence[tuple[float, float]]  # (time since the epoch, CPU time until
 
 @dataclass(slots=True)
 class Watched:
-    """What a process used, and what it is."""
+    """What a process used, what it is, and since when."""
 
     role: str
     samples: list[tuple[float, float]] = field(default_factory=list)
+    pid: int = 0
+    started: float = 0.0  # seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,14 +292,19 @@ def watching(broker: int) -> Iterator[list[Watched]]:
 
 def _ours(pid: int) -> Watched | None:
     try:
-        return Watched(OTHERS) if psutil.Process() in psutil.Process(pid).parents() else None
+        process = psutil.Process(pid)
+        if psutil.Process() not in process.parents():
+            return None
+        return Watched(OTHERS, pid=pid, started=process.create_time())
     except psutil.Error:
         return None
 
 
 def _sample(pid: int, watched: Watched) -> None:
     try:
-        if len(watched.samples) < _SETTLING and watched.role != BROKER:
+        count = len(watched.samples)
+        settling = count < _SETTLING or (watched.role == OTHERS and count % _SETTLING == 0)  # a shell may become a JVM
+        if settling and watched.role != BROKER:
             watched.role = role_of(psutil.Process(pid).cmdline())
         watched.samples.append((time.time(), time.clock_gettime(~pid << 3 | 2)))  # as clock_getcpuclockid(3) has it
     except (OSError, psutil.Error):  # it has ended

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -14,6 +15,7 @@ import typer
 
 from lab.bench.against import Against
 from lab.bench.copies import Copy
+from lab.bench.places import Where
 from lab.bench.steady_figures import Way
 from lab.commands.bench_eos import JavaArguments, eos, numbers, truth
 from spark_kafka_eos.errors import ToolFailed
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from lab.bench.inputs import Shape
     from lab.bench.lab import Lab
     from lab.bench.progress import Progress
+    from lab.bench.steady_figures import Grid
     from lab.bench.store import Measured
 
 Into = Annotated[
@@ -201,6 +204,92 @@ def timeline(
         show.console().print(chart.table())
 
     _on_broker(run)
+
+
+@bench.command("start-timeline")
+def start_timeline(
+    way: Annotated[Way, typer.Option(help="What the query does.")] = Way.SINK,
+    rows: BatchRows = 1_000,
+    built_in: Annotated[bool, typer.Option("--built-in", help="Of the built-in connector.")] = False,
+    launched: Annotated[bool, typer.Option("--kafka-eos-python", help="Name it in PYSPARK_PYTHON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as a JSON object.")] = False,
+) -> None:
+    """Show a fresh session's first batch by process: when each runs, what it imports, what it asks; on Linux."""
+
+    def run(lab: Lab) -> None:
+        from lab.bench import fresh_start, show
+
+        start = fresh_start.measure(lab, way, rows=rows, ours=not built_in, launched=launched)
+        if as_json:
+            print(json.dumps(start.to_json()))
+            return
+        show.console().print(start.table())
+        for line in start.lines():
+            print(line)
+
+    _on_broker(run)
+
+
+@bench.command()
+def start(
+    ways: Ways = "sink,foreach-batch,arrow",
+    where: Annotated[str, typer.Option(help=f"Comma-separated list of {', '.join(Where)}.")] = ",".join(Where),
+    rows: BatchRows = 1_000,
+    runs: Rounds = 3,
+    launched: Annotated[bool, typer.Option("--kafka-eos-python", help="Name it in PYSPARK_PYTHON.")] = False,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure a fresh session to its first commit, and beside a producer to the first record that a consumer sees, on
+    local threads, executors of their own and a standalone cluster; against the built-in one.
+    """
+    selected = parse_ways(ways)
+    try:
+        places = [Where(name) for name in where.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--where") from None
+
+    def run(lab: Lab) -> list[Comparison]:
+        from lab.bench.start import starts
+
+        return list(starts(lab, selected, places, rows=rows, rounds=runs, launched=launched))
+
+    def table(results: Sequence[Comparison]) -> Grid:
+        from lab.bench.start_figures import starts
+
+        return starts(results)
+
+    _with_table(run, table, output, plot)
+
+
+@bench.command()
+def footprint(
+    loads: Annotated[str, typer.Option(help="Comma-separated list of 100-bytes, 10-kb, 1000-partitions.")] = (
+        "100-bytes,10-kb,1000-partitions"
+    ),
+    ways: Ways = "sink,foreach-batch,arrow",
+    share: Annotated[int, typer.Option(help="Copy only one record in so many.", min=1)] = 1,
+    runs: Rounds = 1,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Measure the memory of all processes of a copy together, against the built-in one; on Linux."""
+    selected, names = parse_ways(ways), loads.split(",")
+
+    def run(lab: Lab) -> list[Comparison]:
+        from lab.bench.footprint import LOADS, footprint
+
+        if unknown := set(names) - set(LOADS):
+            raise typer.BadParameter(f"{min(unknown)!r} is not one of {', '.join(LOADS)}", param_hint="--loads")
+        shapes = [replace(LOADS[name], records=LOADS[name].records // share) for name in names]
+        return [footprint(lab, shape, selected, rounds=runs) for shape in shapes]
+
+    def table(results: Sequence[Comparison]) -> Grid:
+        from lab.bench.start_figures import footprints
+
+        return footprints(results)
+
+    _with_table(run, table, output, plot)
 
 
 @bench.command()
@@ -863,6 +952,25 @@ def _with_grids(run: Callable[[Lab], dict[str, Comparison]], output: Path | None
     _present(keep, output, plot)
     for table in grids(results):
         show.console().print(show.grid(table))
+
+
+def _with_table(
+    run: Callable[[Lab], list[Comparison]],
+    table: Callable[[Sequence[Comparison]], Grid],
+    output: Path | None,
+    plot: Path | None,
+) -> None:
+    """Print the results one by one, then a table of them all."""
+    from lab.bench import show
+
+    results: list[Comparison] = []
+
+    def keep() -> list[Comparison]:
+        results.extend(_on_broker(run))
+        return results
+
+    _present(keep, output, plot)
+    show.console().print(show.grid(table(results)))
 
 
 def _present(run: Callable[[], Measured | Sequence[Measured]], output: Path | None, plot: Path | None) -> None:

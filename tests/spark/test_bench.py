@@ -2,18 +2,24 @@
 
 import pytest
 
-from lab.bench import sides, spark_runs
+from lab.bench import fresh_start, sides, spark_runs
 from lab.bench.against import Against
 from lab.bench.checkpoint import checkpoint
 from lab.bench.copies import TITLES, Copy
 from lab.bench.floor import floor
+from lab.bench.footprint import footprint
 from lab.bench.inputs import Shape
 from lab.bench.lab import Lab
 from lab.bench.latency import latency
 from lab.bench.memory import HEAP, WAYS, long_stream, memory, mixed
+from lab.bench.places import Where
 from lab.bench.real_time import Flow, real_time
+from lab.bench.start import starts
+from lab.bench.start_figures import NEW_PAGES, TOGETHER
+from lab.bench.start_figures import starts as start_table
 from lab.bench.steady import Load, first_batches
 from lab.bench.steady_figures import BUILT_IN, NOTHING, OURS, READY_MADE, RELAYED, Way, grids
+from lab.bench.timeline import JVM
 from lab.bench.transform import BUILT_IN_AVRO, EOS_AVRO, FUNCTION, SQL, transform
 from lab.bench.watched import cost_of_looking
 from lab.bench.with_table import BOTH, TOPIC, cost_of_a_table
@@ -132,6 +138,40 @@ def test_a_fresh_sessions_first_batch_is_beside_that_of_a_source_and_a_sink_that
     assert names(found) == [OURS, BUILT_IN, NOTHING]
     (table,) = grids({name: found})
     assert all(0 < float(seconds) < 60 for seconds in table.rows[0][1:4])
+
+
+@pytest.mark.timeout(900)
+def test_a_fresh_session_is_measured_to_its_first_commit_and_to_the_first_record_that_is_seen(lab):
+    found = list(starts(lab, [Way.SINK], [Where.LOCAL, Where.STANDALONE], rows=100, rounds=1))
+    assert [names(each) for each in found] == [[OURS, BUILT_IN]] * 6
+    rows = start_table(found).rows
+    assert [row[0] for row in rows] == [f"{Way.SINK.words}: {where.words}" for where in (Where.LOCAL, Where.STANDALONE)]
+    assert all(0 < float(row[column]) < 120 for row in rows for column in (1, 2, 4, 5, 7, 8))
+
+
+def test_the_timeline_of_a_fresh_start_has_each_process_with_its_imports_and_requests(lab):
+    start = fresh_start.measure(lab, Way.SINK, rows=100)
+    by_role = {process.role: process for process in start.processes}
+    planned, written = by_role["python_streaming_source_runner"], by_role["write_into_data_source"]
+    assert 0 < start.session < planned.start < written.start < start.committed
+    assert {"ListOffsets"} <= set(planned.requests)
+    assert {"DescribeConfigs"} <= set(written.requests)
+    assert written.imports["ours"] > 0
+    built_in = fresh_start.measure(lab, Way.SINK, rows=100, ours=False)
+    assert {process.role for process in built_in.processes} <= {JVM, "driver", "daemon of worker", "worker"}
+    assert built_in.requests == 0
+
+
+def test_the_memory_of_all_processes_is_that_of_a_copy_and_the_built_in_connectors(lab):
+    found = footprint(lab, Shape(records=2_000), [Way.SINK])
+    ours, theirs = (found.settings["peak_mb"][name] for name in names(found))
+    for figures in (ours, theirs):
+        assert figures[TOGETHER] == pytest.approx(
+            sum(figures[role] for role in figures if role not in (TOGETHER, NEW_PAGES))
+        )
+        assert 100 < figures[JVM] < figures[TOGETHER] < 3_000
+        assert figures[NEW_PAGES] > 0
+    assert "Python, tasks" in ours
 
 
 def test_copies_in_real_time_take_turns_with_kafka_streams_and_sparks_own_modes(lab):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.standalone import StandaloneCluster
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing.driver import Kill, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
@@ -22,7 +23,7 @@ from tests.pages import ROOT
 from tests.producing import produce
 from tests.reading import read_committed
 from tests.shipped import Shipped, packed
-from tests.standalone import StandaloneCluster, bare_environment, install_package
+from tests.standalone import bare_environment, install_package
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600), pytest.mark.slow]
 
