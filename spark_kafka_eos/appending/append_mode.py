@@ -37,7 +37,7 @@ FIRST_BYTES_PER_OFFSET = 1_000.0
 
 
 # The bytes for which an append task is worth its start. A coordinator adds partitions to a transaction for one task
-# after the other, 4 ms each with TV2 (PERFORMANCE.md, "Scale"), in which a task sends about half of this.
+# after the other, 4 ms each with TV2 (docs/performance-scale.md), in which a task sends about half of this.
 _BYTES_PER_TASK = 4_000_000
 
 

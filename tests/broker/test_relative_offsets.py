@@ -1,7 +1,7 @@
 """What KIP-31's relative offsets save a broker: with absolute ones (v0) it compresses each wrapper again.
 
 Kafka 2.8 is the last one that takes all three formats as they are. Its CPU time per record is a table at the end of the
-run, and in PERFORMANCE.md.
+run, and in docs/performance-scale.md.
 """
 
 from __future__ import annotations
