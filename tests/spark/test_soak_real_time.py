@@ -22,7 +22,7 @@ from statistics import median
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from lab.soak.check import judge_numbers
 from lab.soak.drivers import cause
@@ -111,7 +111,14 @@ class Soak:
 
     @property
     def committed(self) -> int:
-        return sum(group_offsets(self.kafka.bootstrap, TARGET, SOURCE).values())
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return sum(group_offsets(self.kafka.bootstrap, TARGET, SOURCE).values())
+            except KafkaException:  # a broker that has just started does not know yet that it is the coordinator
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
 
     def start(self) -> None:
         """Start a driver. The JVM of the one before is dead; its Python processes may live until the next start."""
