@@ -39,13 +39,13 @@ OTHERS = "others"  # the standard library and what else there is
 _DRIVER = "driver"
 _MOST = 0.99  # of a process's CPU time: an idle process still uses some now and then
 _LEAST_CPU = 0.005  # seconds; a JVM forks many that only set permissions
-_BAR = 40  # characters
+_BAR = 30  # characters
 _SLOWEST = 6  # imports of a process that are listed
 
 
 @dataclass(slots=True)
 class Logged:
-    """What a Python process wrote into the log. `imports`: by module, seconds without what it imported in turn."""
+    """What a Python process wrote into the log. `imports`: by module, CPU seconds without what it imported in turn."""
 
     role: str
     since: float
@@ -92,7 +92,7 @@ class FreshStart:
             *(Column(heading, justify="right", no_wrap=True) for heading in numbers),
             Column(f"0 to {self.committed:.1f} s", no_wrap=True),
             title=f"{self.title}: session after {self.session:.1f} s, commit after {self.committed:.1f} s; "
-            f"{self.requests} requests.\nIn ms: CPU time, imports by package, requests",
+            f"{self.requests} requests.\nIn ms: CPU time, of it imports by package; requests",
             title_justify="left",
             box=None,
         )
@@ -157,7 +157,9 @@ def role_of(arguments: Sequence[str]) -> str:
         return f"daemon of {modules[1] if modules[1:] else 'worker'}"
     if modules:
         return modules[0]
-    return _DRIVER if any("multiprocessing" in part for part in arguments) else " ".join(arguments[:2])
+    if any("multiprocessing" in part for part in arguments):
+        return _DRIVER
+    return " ".join([Path(arguments[0]).name, *arguments[1:2]])  # Spark asks for Python's version
 
 
 def _forked(parent: str) -> str:

@@ -6,7 +6,7 @@ seconds since the epoch, and
 
     start    the arguments of the process
     fork     the process ID of its parent, whose arguments it shares
-    import   a module, the seconds that it took, and of these the seconds without those that it imported in turn
+    import   a module, the CPU seconds that it took, and of these those without what it imported in turn
     request  an API, the seconds until its response
 
 It runs in each process before anything else, so it imports little.
@@ -59,11 +59,11 @@ class _Log:
                 return load(name, import_)
             under_way = self._nested.setdefault(get_ident(), [])
             under_way.append(0.0)
-            began = time.perf_counter()
+            began = time.thread_time()
             try:
                 module = load(name, import_)
             finally:
-                took, inner = time.perf_counter() - began, under_way.pop()
+                took, inner = time.thread_time() - began, under_way.pop()
                 if under_way:
                     under_way[-1] += took
                 self._write("import", name, f"{took:.6f}", f"{took - inner:.6f}")

@@ -34,6 +34,7 @@ request\t8\t109.0\tProduce\t0.5
             "python_streaming_source_runner",
         ),
         ("python -c from multiprocessing.spawn import spawn_main", "driver"),
+        ("/opt/bin/python3 -c print('%d.%d')", "python3 -c"),
     ],
 )
 def test_a_python_process_is_the_module_that_it_runs(arguments, role):
