@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol import connection
+from spark_kafka_eos.kafka.protocol.recorder import sending
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.spark import sink_commit
@@ -30,13 +30,13 @@ SCHEMA = StructType([StructField("value", BinaryType())])
 @pytest.fixture
 def requests(monkeypatch):
     """The APIs of the requests of this process, in order."""
-    apis, sending = [], connection.sending
+    apis = []
 
     def noted(request, node):
         apis.append(request.name.removesuffix("Request"))
         return sending(request, node)
 
-    monkeypatch.setattr(connection, "sending", noted)
+    monkeypatch.setattr("spark_kafka_eos.kafka.protocol.connection.sending", noted)
     yield apis
     end_commits()
 
