@@ -51,7 +51,7 @@ def starts(
     for where in places:
         with _settings(where, LAUNCHED if launched else PLAIN) as settings:
             for way in ways:
-                described = {"way": way, "where": where.words, "rows": rows, "launched": launched}
+                described = {"way": way, "where": where, "rows": rows, "launched": launched}
                 title = f"{way.words}, {where.words}"
                 series = alternate(
                     _committing(lab, way, settings, rows), records=rows, runs=rounds, warm_up=0, show=lab.show

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from lab.bench.figures import Comparison
+from lab.bench.places import Where
 from lab.bench.steady_figures import BUILT_IN, OURS, Grid, Way, paired
 from lab.bench.store import Measured
 
@@ -25,9 +26,9 @@ def tables(results: Mapping[str, Measured]) -> Iterator[Grid]:
 def starts(results: Collection[Comparison]) -> Grid:
     """A row for each way and place: seconds of both sides, and how many times the built-in one's ours takes."""
     rows: dict[str, list[str]] = {}
-    for measured in results:
+    for measured in sorted(results, key=_order_of_starts):
         ours, theirs = measured.named(OURS), measured.named(BUILT_IN)
-        place = f"{Way(measured.settings['way']).words}: {measured.settings['where']}"
+        place = f"{Way(measured.settings['way']).words}: {Where(measured.settings['where']).words}"
         cells = [f"{theirs.median:.1f}", f"{ours.median:.1f}", str(paired(theirs, ours))]
         rows.setdefault(place, []).extend(cells)
     headings = ("s", *(heading for name in _MOMENTS for heading in (f"{name}, built-in", "ours", "ratio")))
@@ -36,8 +37,14 @@ def starts(results: Collection[Comparison]) -> Grid:
     return Grid(name=START, files=START, headings=headings, rows=table, rounds=rounds)
 
 
+def _order_of_starts(measured: Comparison) -> tuple[int, int, int]:
+    where, way, moment = (measured.settings[name] for name in ("where", "way", "moment"))
+    return list(Where).index(Where(where)), list(Way).index(Way(way)), _MOMENTS.index(moment)
+
+
 def footprints(results: Collection[Comparison]) -> Grid:
     """A row for each side of each load: together, the ratio to the built-in connector, and by role."""
+    results = sorted(results, key=lambda measured: (measured.settings["partitions"], measured.settings["value_bytes"]))
     roles = list(
         dict.fromkeys(
             name for measured in results for figures in measured.settings["peak_mb"].values() for name in figures

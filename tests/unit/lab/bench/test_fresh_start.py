@@ -100,10 +100,14 @@ def measured(moment: str, ours: tuple[float, ...], theirs: tuple[float, ...], **
 
 def test_starts_have_a_row_for_each_way_and_place_and_say_how_many_times_as_long_ours_takes():
     results = [
-        measured(moment, (6.0, 5.0), (4.0, 5.0), where="local[2]", rows=10) for moment in (COMMIT, VISIBLE, PROGRAM)
+        measured(moment, ours, (4.0, 5.0), where="local", rows=10)
+        for moment, ours in ((PROGRAM, (8.0, 10.0)), (COMMIT, (6.0, 5.0)), (VISIBLE, (6.0, 5.0)))
     ]
+    results.append(measured(COMMIT, (6.0, 5.0), (4.0, 5.0), where="standalone", rows=10))
     table = starts(results)
-    assert table.rows == (("copy, format's sink: local[2]", *("4.5", "5.5", "1.25 × (1.00-1.50)") * 3),)
+    expected = *("4.5", "5.5", "1.25 × (1.00-1.50)") * 2, "4.5", "9.0", "2.00 × (2.00-2.00)"
+    assert table.rows[0] == ("copy, format's sink: local[2]", *expected)
+    assert table.rows[1][0] == "copy, format's sink: standalone cluster, two workers"
     assert len(table.headings) == len(table.rows[0])
     assert table.rounds == 2
 
