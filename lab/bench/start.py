@@ -47,15 +47,16 @@ def _settings(where: Where, base: Settings) -> Iterator[Settings]:
 def starts(
     lab: Lab, ways: Collection[Way], places: Collection[Where], *, rows: int, rounds: int, launched: bool = False
 ) -> Iterator[Comparison]:
-    """A comparison for each way, place and moment : the seconds to it. Each run has a new session."""
+    """A comparison for each way, place and moment: the seconds to it. Each run has a new session."""
+    warm_up = 1  # creates what a cluster's first query creates: Kafka's internal topics, the ledger's topic
     for where in places:
         with _settings(where, LAUNCHED if launched else PLAIN) as settings:
             for way in ways:
                 described = {"way": way, "where": where, "rows": rows, "launched": launched}
                 title = f"{way.words}, {where.words}"
-                series = alternate(
-                    _committing(lab, way, settings, rows), records=rows, runs=rounds, warm_up=0, show=lab.show
-                )
+                sides = _committing(lab, way, settings, rows)
+                series = alternate(sides, records=rows, runs=rounds, warm_up=warm_up, show=lab.show)
+                warm_up = 0
                 yield Comparison(title=f"{COMMIT}: {title}", series=series, settings=described | {"moment": COMMIT})
                 programs: dict[str, list[float]] = {OURS: [], BUILT_IN: []}
                 sides = _seeing(lab, way, settings, programs)
