@@ -120,8 +120,9 @@ def _run(
             for number, fetched in by_bucket.items():
                 started = clock()
                 read = [rows for part in fetched for rows in rows_of(part, unread[part.partition], task.source)]
-                for part in fetched:
-                    unread[part.partition] = replace(unread[part.partition], start=part.next_offset)
+                for part in fetched:  # whole record batches: the last one may reach past the end
+                    rest = unread[part.partition]
+                    unread[part.partition] = replace(rest, start=min(part.next_offset, rest.end))
                 if read:
                     positions = {part.partition: unread[part.partition].start for part in fetched}
                     rows = transform(of_decent_size(iter(read)), task.settings)
