@@ -39,6 +39,7 @@ log = logger(__name__)
 _FEWEST_ROWS, _MOST_ROWS = 16_384, 65_536
 # Batches of large values are not joined: with 10 kB values, the copy took an eighth of a worker's time.
 _ENOUGH_BYTES = 4 << 20
+_SMALL_BYTES = 1 << 20
 # The limit of a record batch's decompressed size, so that a decompression bomb cannot exhaust a worker's memory.
 # Producers create batches of a few megabytes; a larger kafka.max.partition.fetch.bytes increases this limit, too.
 _DECOMPRESSED_BYTES, _EXPANSION = 256 << 20, 32
@@ -86,10 +87,24 @@ def read(
     return of_decent_size(rows for part in parts for rows in part if rows.num_rows)
 
 
-def rows_of(part: Fetched, bounds: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The visible records of a fetched part inside `bounds`, as `read` returns them, without joining small batches."""
+def rows_of(
+    parts: Sequence[Fetched], ranges: Mapping[TopicPartition, OffsetRange], options: SourceOptions
+) -> list[pa.RecordBatch]:
+    """The visible records of fetched parts, each inside its partition's range, as `read` returns them, without joining
+    small batches. Small parts are decoded together: what few records take is mostly the call's.
+    """
     most_bytes = max(_DECOMPRESSED_BYTES, _EXPANSION * options.max_partition_fetch_bytes)
-    return (rows for rows in _rows(part, bounds, options, None, most_bytes) if rows.num_rows)
+
+    def one_by_one() -> list[pa.RecordBatch]:
+        by_part = (_rows(part, ranges[part.partition], options, None, most_bytes) for part in parts)
+        return [rows for part in by_part for rows in part if rows.num_rows]
+
+    if len(parts) == 1 or sum(len(part.buffer) for part in parts) > _SMALL_BYTES:
+        return one_by_one()
+    try:
+        return list(_rows_of_joined(parts, ranges, options, most_bytes))
+    except CorruptRecordBatch:
+        return one_by_one()  # which finds out whose it is
 
 
 def _fetch(
@@ -186,6 +201,35 @@ def _rows(
             yield _within(records, fetched.partition, bounds, options)
     except CorruptRecordBatch as error:
         raise CorruptRecordBatch(f"{fetched.partition}: {error.what}", action=error.action) from error
+
+
+def _rows_of_joined(
+    parts: Sequence[Fetched], ranges: Mapping[TopicPartition, OffsetRange], options: SourceOptions, most_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """As `_rows` for each of the parts. A CorruptRecordBatch does not name the partition."""
+    tables = []
+    position = 0
+    for part in parts:
+        headers, is_visible = visible_batches(part, options.isolation_level, check_crcs=options.check_crcs)
+        headers = headers[is_visible]
+        headers["position"] += position
+        position += len(part.buffer)
+        tables.append(headers)
+    behind = np.cumsum([headers["record_count"].sum() for headers in tables]).tolist()
+    row = 0
+    for records in decode_in_parts(
+        b"".join(part.buffer for part in parts),
+        np.concatenate(tables),
+        check_crcs=options.check_crcs,
+        include_headers=options.include_headers,
+        max_bytes=most_bytes,
+    ):
+        for part, first, end in zip(parts, [0, *behind], behind, strict=False):
+            own = slice(max(first - row, 0), min(end - row, records.num_rows))
+            if own.start < own.stop:
+                rows = _within(records[own], part.partition, ranges[part.partition], options)
+                yield from [rows] if rows.num_rows else []
+        row += records.num_rows
 
 
 def _within(

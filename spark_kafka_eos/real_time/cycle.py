@@ -10,7 +10,8 @@ Not obvious:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -69,11 +70,18 @@ class BucketTransactions:
         self._hanging = HangingTransactions(cluster)
         # Where the last transaction has records, and whose offsets it has.
         self._written: tuple[Collection[TopicPartition], Collection[TopicPartition]] = (), ()
+        self._markers: Callable[[], str | None] | None = None  # what was asked about it
 
     @property
     def dead_letters(self) -> Mapping[str, int]:
         """The number of dead letters so far, by cause."""
         return self._encoder.dead_letters
+
+    def ask_for_markers(self) -> None:
+        """Ask whether the transaction before has ended everywhere, which `commit` must know. The brokers answer while
+        what was read is decoded, converted and encoded.
+        """
+        self._markers = self._markers or self._markers_ahead()
 
     def commit(self, rows: Iterable[pa.RecordBatch], positions: Mapping[TopicPartition, int]) -> Written:
         """Commit these rows, with columns of the sink, and where their partitions are read on."""
@@ -100,21 +108,36 @@ class BucketTransactions:
         """Wait until the transaction before has ended in all its partitions. Raises TransactionAborted if it has not:
         where Kafka left out its marker, that of the next one would end it, with that one's outcome (KAFKA-20734).
         """
-        outputs, sources = self._written
         budget = self._cluster.budget(_MARKERS_MS)
-        while hanging := self._hanging.find({self._identity.producer_id}, outputs) if outputs else []:
-            delay = budget.delay(soon=True)
-            if delay is None:
-                raise _not_ended(str(hanging[0].partition))
+        # Asked again at once: the answers were on their way when the markers came.
+        delays = itertools.chain([0.0], iter(lambda: budget.delay(soon=True), None))
+        lacking_marker, self._markers = self._markers or self._markers_ahead(), None
+        while (where := lacking_marker()) is not None:
+            if (delay := next(delays, None)) is None:
+                raise _not_ended(where)
             self._cluster.sleep(delay)
-        try:
-            if sources:
-                self._group.fetch_offsets(sources, patience_ms=_MARKERS_MS)
-        except BrokerError as error:
-            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise
-            raise _not_ended(f"group {self._group.group_id!r}") from error
+            lacking_marker = self._markers_ahead()
         self._written = set(), []
+
+    def _markers_ahead(self) -> Callable[[], str | None]:
+        """Ask now; the function that is returned says where the transaction before has not ended."""
+        outputs, sources = self._written
+        if not sources:
+            return lambda: None
+        hanging = self._hanging.find_ahead({self._identity.producer_id}, outputs)
+        stable_offsets = self._group.fetch_offsets_ahead(sources, patience_ms=0)
+
+        def lacking() -> str | None:
+            where = [str(transaction.partition) for transaction in hanging()]
+            try:
+                stable_offsets()
+            except BrokerError as error:
+                if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    raise
+                where.append(f"group {self._group.group_id!r}")
+            return where[0] if where else None
+
+        return lacking
 
     def _append(self, identity: ProducerIdentity, blocks: Sequence[Block]) -> Sequence[Ack]:
         partitions = {block.partition for block in blocks}

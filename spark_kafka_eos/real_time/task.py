@@ -119,7 +119,8 @@ def _run(
                 by_bucket.setdefault(bucket_of[part.partition], []).append(part)
             for number, fetched in by_bucket.items():
                 started = clock()
-                read = [rows for part in fetched for rows in rows_of(part, unread[part.partition], task.source)]
+                transactions[number].ask_for_markers()
+                read = rows_of(fetched, unread, task.source)
                 for part in fetched:  # whole record batches: the last one may reach past the end
                     rest = unread[part.partition]
                     unread[part.partition] = replace(rest, start=min(part.next_offset, rest.end))

@@ -20,7 +20,7 @@ Sources: KIP-98 (markers), KIP-664 (DescribeProducers), Kafka's TransactionMarke
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, LedgerRefused
@@ -32,7 +32,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, open_in
 from spark_kafka_eos.kafka.protocol.markers import write_marker
-from spark_kafka_eos.kafka.protocol.producers import producers
+from spark_kafka_eos.kafka.protocol.producers import producers_ahead
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 
@@ -65,27 +65,38 @@ class HangingTransactions:
         the topics. Without that right, wait for every currently open transaction to end. Raises LedgerRefused if that
         lasts longer than delivery.timeout.ms.
         """
+        return self.find_ahead(ids, partitions)()
+
+    def find_ahead(
+        self, ids: Collection[int], partitions: Collection[TopicPartition]
+    ) -> Callable[[], list[ProducerState]]:
+        """As `find`, which the function that is returned ends; the brokers are asked now."""
         asked = [tp for tp in partitions if tp.topic not in self._undescribed]
-        self._await_ends([tp for tp in partitions if tp.topic in self._undescribed])
-        if self._lacking or not asked:
-            return []
-        try:
-            return self._open_in(ids, asked)
-        except AuthorizationFailed as error:
-            topics = sorted({tp.topic for tp in asked})
-            if len(topics) == 1:
-                _log.info("cannot see who has a transaction open: %s", error)
-                self._undescribed.add(topics[0])
-        except BrokerError as error:
-            if error.code != ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            self._lacking = True
-            return []
-        return [
-            open_producer
-            for topic in topics
-            for open_producer in self.find(ids, [tp for tp in asked if tp.topic == topic])
-        ]
+        remembered = None if self._lacking or not asked else producers_ahead(self._cluster, asked)
+
+        def wait() -> list[ProducerState]:
+            self._await_ends([tp for tp in partitions if tp.topic in self._undescribed])
+            if remembered is None:
+                return []
+            try:
+                return self._open_in(ids, remembered())
+            except AuthorizationFailed as error:
+                topics = sorted({tp.topic for tp in asked})
+                if len(topics) == 1:
+                    _log.info("cannot see who has a transaction open: %s", error)
+                    self._undescribed.add(topics[0])
+            except BrokerError as error:
+                if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+                self._lacking = True
+                return []
+            return [
+                open_producer
+                for topic in topics
+                for open_producer in self.find(ids, [tp for tp in asked if tp.topic == topic])
+            ]
+
+        return wait
 
     def _await_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Wait until the last stable offset has reached what is now the end."""
@@ -106,8 +117,9 @@ class HangingTransactions:
             stable = offsets.latest(self._cluster, ends)
             ends = {tp: end for tp, end in ends.items() if stable[tp] < end}
 
-    def _open_in(self, ids: Collection[int], partitions: Collection[TopicPartition]) -> list[ProducerState]:
-        remembered = producers(self._cluster, partitions)
+    def _open_in(
+        self, ids: Collection[int], remembered: Mapping[TopicPartition, Iterable[ProducerState]]
+    ) -> list[ProducerState]:
         transactions = (producer for states in remembered.values() for producer in open_in(states))
         return [
             producer

@@ -385,7 +385,7 @@ def test_nothing_is_appended_while_the_last_transaction_lacks_a_marker(query, pr
     at, identity = TopicPartition(topics[1], 0), buckets[0].identity
     open_there = ProducerState(partition=at, producer_id=identity.producer_id, epoch=identity.epoch, start_offset=0)
     monkeypatch.setattr(cycle, "_MARKERS_MS", 300)
-    monkeypatch.setattr(HangingTransactions, "find", lambda *_: [open_there])
+    monkeypatch.setattr(HangingTransactions, "find_ahead", lambda *_: lambda: [open_there])
     running = copying.in_background(buckets, 4)
     produce(0, 30)
     while not output():

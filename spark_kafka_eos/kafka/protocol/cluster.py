@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -9,7 +10,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -27,7 +28,7 @@ from spark_kafka_eos.kafka.protocol.connection import Connection, wait_for_first
 from spark_kafka_eos.kafka.protocol.error_codes import Reaction, failure
 from spark_kafka_eos.kafka.protocol.metadata import PartitionDescription, TopicDescription, newest
 from spark_kafka_eos.kafka.protocol.responses import incomplete
-from spark_kafka_eos.kafka.protocol.retry import Errors, retry
+from spark_kafka_eos.kafka.protocol.retry import Errors, ahead, retry
 from spark_kafka_eos.kafka.reserved_topics import INTERNAL, ReservedTopics
 
 _log = logger(__name__)
@@ -459,27 +460,60 @@ class Cluster:
         A topic that the coordinator does not know is only awaited for some seconds. `unanswered` is called each time
         the request may have been applied although there was no response; `again` before it is then sent once more.
         """
+        return self.call_coordinator_ahead(
+            kind, key, request, errors, newest=newest, exactly=exactly, unanswered=unanswered, again=again
+        )()
+
+    def call_coordinator_ahead(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        request: Any,
+        errors: Errors,
+        *,
+        newest: int | None = None,
+        exactly: int | None = None,
+        unanswered: Callable[[], None] = lambda: None,
+        again: Callable[[], None] = lambda: None,
+    ) -> Callable[[], Any]:
+        """As `call_coordinator`, whose response the function that is returned waits for; the request is sent now."""
         in_doubt = False
 
-        def attempt() -> Any:
+        @contextlib.contextmanager
+        def noticing() -> Iterator[None]:
             nonlocal in_doubt
-            connection = self.connection(self.coordinator(kind, key))
-            if in_doubt:
-                again()
             try:
-                return connection.call(request, newest=newest, exactly=exactly)
+                yield
             except BrokerUnreachable:
                 in_doubt = True
                 unanswered()
                 raise
 
+        def send() -> tuple[Connection, int]:
+            connection = self.connection(self.coordinator(kind, key))
+            if in_doubt:
+                again()
+            with noticing():
+                return connection, connection.send(request, newest=newest, exactly=exactly)
+
+        budget = self.budget()
+        sent = ahead(send)
+
+        def attempt() -> Any:
+            connection, correlation_id = sent()
+            with noticing():
+                return connection.receive(correlation_id)
+
         def recover(react: Reaction) -> None:
             if react is Reaction.FIND_COORDINATOR:
                 self._coordinators.pop((kind, key), None)
 
-        api = request.name.removesuffix("Request")
-        patient = self._patient(api, errors, UNKNOWN_TOPIC_PATIENCE_MS)
-        return retry(api, attempt, patient, recover, budget=self.budget(), sleep=self.sleep)
+        def wait() -> Any:
+            api = request.name.removesuffix("Request")
+            patient = self._patient(api, errors, UNKNOWN_TOPIC_PATIENCE_MS)
+            return retry(api, attempt, patient, recover, budget=budget, sleep=self.sleep)
+
+        return wait
 
 
 def shared_cluster(options: ClientOptions) -> Cluster:

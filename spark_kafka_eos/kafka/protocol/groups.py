@@ -47,27 +47,34 @@ class GroupCoordinator:
         `require_stable` waits for offsets that an open transaction is about to commit (KIP-447), for `patience_ms`, by
         default delivery.timeout.ms.
         """
+        return self.fetch_offsets_ahead(partitions, require_stable=require_stable, patience_ms=patience_ms)()
+
+    def fetch_offsets_ahead(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool = True, patience_ms: int | None = None
+    ) -> Callable[[], dict[TopicPartition, OffsetAndMetadata | None]]:
+        """As `fetch_offsets`, whose response the function that is returned waits for; the request is sent now."""
         topic_class: Any = OffsetFetchRequest.OffsetFetchRequestTopic
         requested = dict.fromkeys(partitions)
         topics = [
             topic_class(name=topic, partition_indexes=[tp.partition for tp in members])
             for topic, members in _by_topic(requested).items()
         ]
-        return {**requested, **self._fetch(topics, requested, require_stable, patience_ms)}
+        fetched = self._fetch_ahead(topics, requested, require_stable, patience_ms)
+        return lambda: {**requested, **fetched()}
 
     def fetch_all(
         self, *, require_stable: bool = True, patience_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """All offsets of the group, for topics that this principal may describe; see `fetch_offsets`."""
-        return self._fetch(None, None, require_stable, patience_ms)
+        return self._fetch_ahead(None, None, require_stable, patience_ms)()
 
-    def _fetch(
+    def _fetch_ahead(
         self,
         topics: Sequence[Any] | None,
         asked: Iterable[TopicPartition] | None,
         require_stable: bool,
         patience_ms: int | None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    ) -> Callable[[], dict[TopicPartition, OffsetAndMetadata]]:
         patience = self._cluster.budget(patience_ms)
         request = OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=require_stable)
 
@@ -79,12 +86,12 @@ class GroupCoordinator:
                         raise failure("OffsetFetch", code, resource)
                     yield resource, code
 
-        response = self._cluster.call_coordinator("group", self.group_id, request, errors)
-        return {
+        response = self._cluster.call_coordinator_ahead("group", self.group_id, request, errors)
+        return lambda: {
             TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(
                 offset=p.committed_offset, metadata=p.metadata or ""
             )
-            for topic in response.topics
+            for topic in response().topics
             for p in topic.partitions
             if p.committed_offset >= 0
         }

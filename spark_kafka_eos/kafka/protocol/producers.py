@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import ProducerState
-from spark_kafka_eos.kafka.protocol.leaders import ask_leaders
+from spark_kafka_eos.kafka.protocol.leaders import ask_leaders_ahead
 
 
 def producers(
@@ -18,9 +18,16 @@ def producers(
 
     Raises UnknownTopic, AuthorizationFailed, BrokerError, BrokerUnreachable.
     """
-    answers = ask_leaders(cluster, "DescribeProducers", partitions, _request)
-    return {
-        tp: tuple(_producer(tp, producer) for producer in answer.active_producers) for tp, answer in answers.items()
+    return producers_ahead(cluster, partitions)()
+
+
+def producers_ahead(
+    cluster: Cluster, partitions: Collection[TopicPartition]
+) -> Callable[[], dict[TopicPartition, tuple[ProducerState, ...]]]:
+    """As `producers`, whose responses the function that is returned waits for; the requests are sent now."""
+    answers = ask_leaders_ahead(cluster, "DescribeProducers", partitions, _request)
+    return lambda: {
+        tp: tuple(_producer(tp, producer) for producer in answer.active_producers) for tp, answer in answers().items()
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from spark_kafka_eos.kafka.errors import BrokerUnreachable, KafkaEosError
 from spark_kafka_eos.kafka.logs import logger
@@ -18,6 +19,8 @@ log = logger(__name__)
 
 # One for the whole process: many requests are retried in one outage.
 _paces: dict[type[Exception], LogPace] = defaultdict(lambda: LogPace(time.monotonic))
+
+T = TypeVar("T")
 
 # A response's error codes, each with what it refers to.
 Errors = Callable[[Any], Iterable[tuple[ResourceRef | str, int]]]
@@ -69,6 +72,23 @@ def retry(
             raise error
         pause(error, react, budget, sleep, failing)
         recovering = react
+
+
+def ahead(send: Callable[[], T]) -> Callable[[], T]:
+    """Call `send` now: a function that has its result, or raises its error, when it is called for the first time, and
+    calls `send` again after that. With it, the caller works on while a broker answers.
+    """
+    first: list[Callable[[], T]] = []
+    try:
+        result = send()
+        first.append(lambda: result)
+    except KafkaEosError as error:
+        first.append(functools.partial(_raise, error))
+    return lambda: first.pop()() if first else send()
+
+
+def _raise(error: KafkaEosError) -> NoReturn:
+    raise error
 
 
 def new_request() -> Failing:

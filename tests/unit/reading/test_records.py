@@ -13,9 +13,10 @@ import pytest
 from spark_kafka_eos.errors import CorruptRecordBatch, DataLoss, UndecodableRecord, UnknownTopic
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.wire.batch_header import AbortedTransaction
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.headers import HEADERS
-from spark_kafka_eos.kafka.wire.record_batch import scan
+from spark_kafka_eos.kafka.wire.record_batch import scan, stamp
 from spark_kafka_eos.options import source_options
 from spark_kafka_eos.reading import records as reading
 from tests.model_kafka import KafkaModel
@@ -279,3 +280,38 @@ def test_a_loss_that_cannot_be_located_fails_the_task_when_it_comes_again(fetche
     holds(kafka, 0, 20)
     with pytest.raises(DataLoss, match="stuck"):
         read([wanted(0, 20)], failOnDataLoss="false")
+
+
+@pytest.mark.parametrize("include_headers", ["false", "true"])
+@pytest.mark.parametrize("sizes", [[(1,), (2, 3), (4,)], [(), (5, 1), ()], [(3,), (), (1, 1, 1)]])
+def test_parts_that_are_decoded_together_have_the_rows_of_each(sizes, include_headers):
+    fetched = [part(10, *size, partition=TopicPartition("t", number)) for number, size in enumerate(sizes)]
+    ranges = {each.partition: wanted(11, 14, each.partition) for each in fetched}
+    source = options(includeHeaders=include_headers)
+    each = [rows for one in fetched for rows in reading.rows_of([one], ranges, source)]
+    together = reading.rows_of(fetched, ranges, source)
+    assert [row for rows in together for row in rows.to_pylist()] == [row for rows in each for row in rows.to_pylist()]
+    assert sum(rows.num_rows for rows in together) == sum(min(3, max(0, sum(size) - 1)) for size in sizes)
+
+
+def test_of_parts_that_are_decoded_together_an_error_names_the_corrupt_one():
+    fetched = [part(0, 3, partition=TopicPartition("t", number)) for number in range(3)]
+    fetched[1].buffer[-1] ^= 1
+    ranges = {each.partition: wanted(0, 3, each.partition) for each in fetched}
+    with pytest.raises(CorruptRecordBatch, match=r"t-1: .*offset 0"):
+        reading.rows_of(fetched, ranges, options())
+
+
+def test_of_parts_that_are_decoded_together_an_aborted_transactions_records_are_left_out():
+    partitions = [TopicPartition("t", number) for number in range(2)]
+    buffer = bytearray(part(0, 3).buffer)
+    stamp(buffer, producer_id=7, epoch=0, base_sequence=0, transactional=True)
+    aborted = replace(
+        part(0, 3),
+        buffer=memoryview(buffer),
+        batches=tuple(scan(buffer)),
+        aborted=(AbortedTransaction(producer_id=7, first_offset=0),),
+    )
+    fetched = [aborted, part(0, 2, partition=partitions[1])]
+    rows = reading.rows_of(fetched, {tp: wanted(0, 3, tp) for tp in partitions}, options())
+    assert [row["partition"] for batch in rows for row in batch.to_pylist()] == [1, 1]
