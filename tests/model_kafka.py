@@ -16,7 +16,7 @@ from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.kafka import ModelKafka
 from lab.simulation.network import KINDS, Network
 from lab.simulation.refusals import refusal
-from lab.simulation.transactions import Later
+from lab.simulation.transactions import Later, LeavesOut
 from lab.simulation.world import Process, World
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.wire.decode import decode
@@ -61,6 +61,7 @@ class KafkaModel(ModelKafka):
         nodes: int = 2,
         conditions: Conditions = USUAL,
         later: Later = lambda _, action: action(),
+        leaves_out: LeavesOut = lambda _joined: None,
         kinds: Mapping[str, int] = KINDS,
     ) -> None:
         self._kinds = kinds
@@ -72,6 +73,7 @@ class KafkaModel(ModelKafka):
             transaction_version=version,
             topics=topics or {},
             later=later,
+            leaves_out=leaves_out,
             contents=lambda _tp, batch: values_in(batch),
             clock=self.clock,
             nodes=nodes,

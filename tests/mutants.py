@@ -245,9 +245,9 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "One request registers all": Mutant(
         _COORDINATOR,
-        "    _call(cluster, identity.transactional_id, request, errors)\n",
+        "    _call(cluster, identity.transactional_id, request, errors, again=again)\n",
         "    if len(requested) > 1:\n        return [add_partitions(cluster, identity, [tp]) for tp in requested][0]\n"
-        "    _call(cluster, identity.transactional_id, request, errors)\n",
+        "    _call(cluster, identity.transactional_id, request, errors, again=again)\n",
     ),
     "A transaction that comes too early": Mutant(
         _CODES, "_TRANSACTIONS: Reaction.RETRY_SOON", "_TRANSACTIONS: Reaction.FATAL"

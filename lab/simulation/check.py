@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lab.simulation.kafka import ModelKafka
+from lab.simulation.offsets import OFFSETS_TOPIC
 from lab.simulation.partition import Entry
 from lab.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
 from lab.simulation.real_time import rows_in
@@ -41,10 +42,7 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
 
 def real_time_violations(kafka: ModelKafka, ends: Offsets) -> list[str]:
     """All violations of a query that ran in real time, up to these ends of the source's partitions."""
-    visible = {
-        tp: [entry._replace(content=rows_in(entry.content)) for entry in kafka.partitions[tp].committed()]
-        for tp in OUTPUT
-    }
+    visible = _seen_in_real_time(kafka)
     return [
         *_not_once(visible, ends),
         *_out_of_order(visible),
@@ -53,6 +51,18 @@ def real_time_violations(kafka: ModelKafka, ends: Offsets) -> list[str]:
         *_group_offsets(kafka, ends),
         *kafka.open(),
     ]
+
+
+def _seen_in_real_time(kafka: ModelKafka) -> Visible:
+    return {
+        tp: [entry._replace(content=rows_in(entry.content)) for entry in kafka.partitions[tp].committed()]
+        for tp in OUTPUT
+    }
+
+
+def rows_seen(kafka: ModelKafka) -> list[Row]:
+    """The rows in the output that read_committed consumers see."""
+    return [row for entries in _seen_in_real_time(kafka).values() for entry in entries for row in entry.content]
 
 
 def _apart(kafka: ModelKafka, visible: Visible) -> list[str]:
@@ -71,11 +81,14 @@ def _apart(kafka: ModelKafka, visible: Visible) -> list[str]:
                 wrong.append(f"the group went back from {before} to {offset} of {tp}")
             read.setdefault((producer_id, epoch), set()).update(Row(tp.partition, n) for n in range(before, offset))
             reached[tp] = offset
+    # Offsets of the query itself that lack their marker come with its next ones: what it has written, the ledger says.
+    no_marker = {id_ for tp, id_ in kafka.transactions.left_out if tp.topic == OFFSETS_TOPIC}
+    own = no_marker & {id_ for id_, _ in ledger_of(kafka)}
     return wrong + [
         f"producer {owner[0]}, epoch {owner[1]} has written {sorted(written.get(owner, ()))}, and its offsets say "
         f"{sorted(read.get(owner, ()))}"
         for owner in sorted(written.keys() | read.keys())
-        if written.get(owner, set()) != read.get(owner, set())
+        if owner[0] not in own and written.get(owner, set()) != read.get(owner, set())
     ]
 
 

@@ -11,6 +11,7 @@ transaction times out, and which broker leads and coordinates.
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace as Answer
 from typing import Any
@@ -25,11 +26,12 @@ from lab.simulation.coordinator import (
     NOT_COORDINATOR,
     PRODUCER_FENCED,
 )
-from lab.simulation.offsets import Committed, Group
+from lab.simulation.offsets import OFFSETS_TOPIC, Committed, Group
 from lab.simulation.partition import Partition
-from lab.simulation.topics import Topics
+from lab.simulation.topics import NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, Topics
 from lab.simulation.transactions import Later, LeavesOut, Transactions
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.groups import stored_in
 from spark_kafka_eos.kafka.wire.record_batch import HEADER
 
 NOT_ENOUGH_REPLICAS = 19
@@ -37,6 +39,8 @@ UNSTABLE_OFFSET_COMMIT = 88
 
 _FIRST_ADDING = 12  # the first version of Produce with which a leader adds the partition to the transaction (KIP-890)
 
+_OFFSETS_PARTITIONS = 50
+_OFFSETS_TOPIC_ID = uuid.UUID(int=3)
 _BEHIND = 3  # commits that an outdated coordinator may have missed
 
 
@@ -82,7 +86,7 @@ class ModelKafka:
             first_epoch=first_epoch,
         )
         self._handlers: dict[str, Callable[[int, int, Any], Any]] = {
-            "Metadata": self.topics.metadata,
+            "Metadata": self._metadata,
             "CreateTopics": self.topics.create_topics,
             "Fetch": functools.partial(reading.fetch, self.topics),
             "ListOffsets": functools.partial(reading.list_offsets, self.topics),
@@ -109,8 +113,17 @@ class ModelKafka:
 
     def group(self, group_id: str) -> Group:
         if group_id not in self.groups:
-            self.groups[group_id] = Group(len(self.groups), classic=self._classic_groups)
+            self.groups[group_id] = Group(self._stored_in(group_id), classic=self._classic_groups)
         return self.groups[group_id]
+
+    def _stored_in(self, group_id: str) -> int:
+        """The partition with its offsets: where Kafka has it, if clients may have to look into it."""
+        in_order = not (self.conditions.left_out and self.conditions.real_time)
+        return len(self.groups) if in_order else stored_in(group_id, _OFFSETS_PARTITIONS)
+
+    def _at(self, tp: TopicPartition) -> list[str]:
+        """The groups that are stored in this partition."""
+        return [group_id for group_id, group in self.groups.items() if group.kept_in == tp]
 
     def move(self, chance: Chance) -> None:
         """Move every partition, transactional.id and group to a random broker, with its state, which is replicated."""
@@ -156,6 +169,22 @@ class ModelKafka:
 
     # -- lookups
 
+    def _metadata(self, node: int, version: int, request: Any) -> Any:
+        answer = self.topics.metadata(node, version, request)
+        for topic in answer.topics:
+            if topic.name == OFFSETS_TOPIC:
+                topic.error_code, topic.topic_id, topic.is_internal = NONE, _OFFSETS_TOPIC_ID, True
+                topic.partitions = [
+                    Answer(partition_index=number, leader_id=self._leads_offsets(number), leader_epoch=0)
+                    for number in range(_OFFSETS_PARTITIONS)
+                ]
+        return answer
+
+    def _leads_offsets(self, number: int) -> int:
+        """The coordinator of the groups that are stored there."""
+        groups = self._at(TopicPartition(OFFSETS_TOPIC, number))
+        return next((self.coordinated_by[name] for name in groups if name in self.coordinated_by), 0)
+
     def _describe_configs(self, _node: int, _version: int, request: Any) -> Any:
         """Whether leaders verify partitions; no other setting is modeled."""
         value = str(self._verification).lower()
@@ -187,8 +216,8 @@ class ModelKafka:
         return Answer(topics=_by_topic((tp, self._producers(node, tp)) for tp in asked))
 
     def _producers(self, node: int, tp: TopicPartition) -> Answer:
-        code = self.topics.refusal(node, tp)
-        transactions = {} if code else self.partitions[tp].transactions
+        code = self._refusal(node, tp)
+        transactions = {} if code else self._log(tp).transactions
         return Answer(
             partition_index=tp.partition,
             error_code=code,
@@ -215,7 +244,7 @@ class ModelKafka:
                 group.mark(producer_id, epoch, commit, now_s=self._clock())
 
     def _write_txn_markers(self, node: int, _version: int, request: Any) -> Any:
-        """What leaders do with markers that a client sends; groups get none."""
+        """What leaders do with markers that a client sends."""
         answers = []
         for marker in request.markers:
             places = [TopicPartition(topic.name, n) for topic in marker.topics for n in topic.partition_indexes]
@@ -227,12 +256,33 @@ class ModelKafka:
         return Answer(markers=answers)
 
     def _marked(self, node: int, tp: TopicPartition, marker: Any) -> int:
-        if code := self.topics.refusal(node, tp):
+        if code := self._refusal(node, tp):
             return code
-        if self.partitions[tp].outdated(marker.producer_id, marker.producer_epoch):
+        if self._log(tp).outdated(marker.producer_id, marker.producer_epoch):
             return INVALID_PRODUCER_EPOCH
         self._mark(tp, marker.producer_id, marker.producer_epoch, marker.transaction_result)
         return NONE
+
+    def _log(self, tp: TopicPartition) -> Partition:
+        """The log of a partition, also of one with the offsets of groups, of which the model has one each."""
+        return self.groups[self._at(tp)[0]].partition if tp.topic == OFFSETS_TOPIC else self.partitions[tp]
+
+    def _refusal(self, node: int, tp: TopicPartition) -> int:
+        if tp.topic != OFFSETS_TOPIC:
+            return self.topics.refusal(node, tp)
+        groups = self._at(tp)
+        if not groups:
+            return UNKNOWN_TOPIC_OR_PARTITION
+        return NOT_LEADER_OR_FOLLOWER if self._misdirected(node, groups[0]) else NONE
+
+    def open_at(self, tp: TopicPartition, start_offset: int) -> int | None:
+        """The producer id whose open transaction starts there, None if there is none."""
+        starts = {start: id_ for id_, (_, start) in self._log(tp).transactions.items()}
+        return starts.get(start_offset)
+
+    def end_at(self, tp: TopicPartition, producer_id: int, *, commit: bool) -> None:
+        """End what this producer has open in the partition, as an operator does."""
+        self._mark(tp, producer_id, self._log(tp).transactions[producer_id][0], commit)
 
     def _produce(self, node: int, version: int, request: Any) -> Any:
         responses = []

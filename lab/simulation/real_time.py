@@ -61,7 +61,7 @@ class SimulatedRealTime:
     """One run of the query in a driver, until `is_done` or an error stops it.
 
     `planned` returns where a micro-batch that is planned now ends in each partition of the source. `buckets` is the
-    option of this name, `take_over` is `takeOverQuery`.
+    option of this name, `take_over` is `takeOverQuery`. `at_least` so many micro-batches run, also if all is done.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class SimulatedRealTime:
         is_done: Callable[[], bool],
         on_pause: Callable[[float], None],
         take_over: str | None = None,
+        at_least: int = 0,
     ) -> None:
         self.process = Process(world, f"driver {number}", self._run, on_pause=on_pause)
         self.error: KafkaEosError | Stopped | None = None
@@ -86,7 +87,7 @@ class SimulatedRealTime:
         self.tasks: list[Process] = []
         self._world, self._network = world, network
         self._buckets, self._most_tasks, self._seconds = buckets, tasks, seconds
-        self._planned, self._is_done = planned, is_done
+        self._planned, self._is_done, self._at_least = planned, is_done, at_least
         self._options = replace(OPTIONS, take_over_query=take_over)
         self._cancelled = False
 
@@ -118,7 +119,9 @@ class SimulatedRealTime:
         options = self._options
         transaction = SharedTransaction(options, cluster, decide_in_real_time(options), clock=self.process.clock)
         driver = RealTimeDriver(options, cluster, transaction, fail_on_data_loss=True)
-        while not self._is_done():
+        batches = 0
+        while batches < self._at_least or not self._is_done():
+            batches += 1
             self._world.step(self.process, "checkpoint")
             batch = self._plan(self.checkpoint.next_batch())
             driver.check(batch)

@@ -6,21 +6,27 @@ micro-batches it has a new checkpoint, and starts at the group's offsets, as the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
 from lab.simulation.chance import Seeded
-from lab.simulation.check import ledger_of, real_time_violations
+from lab.simulation.check import ledger_of, real_time_violations, rows_seen
 from lab.simulation.conditions import Conditions
 from lab.simulation.history import AnyDriver, History, Life
 from lab.simulation.query import OPTIONS, SOURCE, TOPICS, Row
 from lab.simulation.real_time import SOURCE_TOPIC, SimulatedRealTime, source_batch
 from lab.simulation.world import Process, World
+from spark_kafka_eos.errors import BrokerError, KafkaEosError
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 
 _PRODUCED_S = (0.0, 0.0, 0.05, 0.3, 1.0, 3.0)
 _SECONDS = (0.4, 1.5, 4.0)  # of a long micro-batch
+# What refusals advise where a marker was left out, and of which partition an offset is missing.
+_ABORT = re.compile(r"transactions abort --topic (\S+) --partition (\d+) --start-offset (\d+)")
+_NO_OFFSET = re.compile(r"has no offset of (\S+)-(\d+),")
 _NEW = TopicPartition(SOURCE_TOPIC, len(SOURCE))
 
 Phase = Literal["real time", "micro-batches"]
@@ -54,6 +60,7 @@ class RealTimeLife(Life):
         self.tasks = chance.choose("tasks", (1, 2, 2))
         self.seconds = chance.choose("seconds of a batch", _SECONDS)
         self.phase: Phase = "real time"
+        self.before = self.checkpoint  # of the last phase in real time
         self._begin_phase()
 
     def _violations(self) -> list[str]:
@@ -75,6 +82,7 @@ class RealTimeLife(Life):
         self.records += self.world.chance.choose("more records", range(1, 4))
         self.world.note(f"{self.phase}, up to {self.records} records in each source partition")
         if (before, self.phase) == ("real time", "micro-batches") and self.runs:
+            self.before = self.checkpoint
             self._new_query()
         if self.grows and _NEW not in self.source:
             self.world.after(self.world.chance.choose("the partition is added after", _PRODUCED_S), "", self._grow)
@@ -142,7 +150,63 @@ class RealTimeLife(Life):
             is_done=partial(self._is_done, self.records),
             on_pause=on_pause,
             take_over=self._last_query() if self.grows else None,
+            at_least=1 if self.conditions.left_out else 0,
         )
+
+    def _is_helped(self, error: Exception | None) -> bool:
+        """Where a marker was left out, do what the error advises."""
+        if not self.conditions.left_out or not isinstance(error, KafkaEosError):
+            return False
+        if (hanging := _ABORT.search(error.action)) is not None:
+            topic, partition, start = hanging.groups()
+            self._end_by_operator(TopicPartition(topic, int(partition)), int(start))
+        elif "whether the last batch was committed is not known" in error.what:
+            self._end_all_by_operator()
+        elif "when all partitions have a leader" in error.action:
+            self.world.heal()
+        elif (missing := _NO_OFFSET.search(error.what)) is not None:
+            self._set_by_operator(TopicPartition(missing[1], int(missing[2])))
+        elif (
+            self.phase == "micro-batches"
+            and isinstance(error, BrokerError)
+            and error.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        ):
+            self._back_in_real_time()
+        else:
+            return False
+        return True
+
+    def _end_by_operator(self, tp: TopicPartition, start: int) -> None:
+        """`kafka-eos transactions abort`, with --commit if the other partitions show that it was committed."""
+        producer_id = self.kafka.open_at(tp, start)
+        if producer_id is None:  # another driver has ended it since
+            return
+        commit = self.kafka.transactions.left_out[tp, producer_id]
+        self.world.faults["operator ends a transaction"] += 1
+        self.world.note(f"an operator {'commits' if commit else 'aborts'} what is open in {tp} from {start} on")
+        self.kafka.end_at(tp, producer_id, commit=commit)
+
+    def _end_all_by_operator(self) -> None:
+        """The same for everything that `kafka-eos transactions hanging` shows of the query's own id."""
+        own = self.kafka.transactions.states()[OPTIONS.transactional_id][1]
+        for (tp, producer_id), commit in self.kafka.transactions.left_out.items():
+            if producer_id == own:
+                self.world.note(f"an operator {'commits' if commit else 'aborts'} what is open in {tp}")
+                self.kafka.end_at(tp, producer_id, commit=commit)
+
+    def _set_by_operator(self, tp: TopicPartition) -> None:
+        """`kafka-consumer-groups --reset-offsets` to where the output ends."""
+        offset = 1 + max((row.offset for row in rows_seen(self.kafka) if row.partition == tp.partition), default=-1)
+        self.world.faults["operator sets an offset"] += 1
+        self.world.note(f"an operator sets the group to {offset} of {tp}")
+        self.kafka.group(OPTIONS.group_id).commit_at_once({tp: (offset, "")}, now_s=self.world.now)
+
+    def _back_in_real_time(self) -> None:
+        """Micro-batches cannot begin: first end in real time what it has left pending."""
+        self.world.faults["back in real time"] += 1
+        self.phases.insert(0, "micro-batches")
+        self.phase, self.checkpoint = "real time", self.before
+        self.world.note("back in real time, with the checkpoint of before")
 
     def _last_query(self) -> str | None:
         """The query to name with a new checkpoint: of a partition that is new, too, it is not known whose it was."""

@@ -58,6 +58,7 @@ class Transactions:
         self._misdirected, self._known_partitions, self._group_log = misdirected, known_partitions, group_log
         self._mark, self._later, self._leaves_out, self._now_ms = mark, later, leaves_out, now_ms
         self._ids = 0
+        self.left_out: dict[tuple[TopicPartition, int], bool] = {}  # by partition and producer id: whether to commit
 
     def states(self) -> dict[str, tuple[Phase, int, int]]:
         """Phase, producer id and epoch of each transactional.id."""
@@ -187,6 +188,7 @@ class Transactions:
         if joined and (left_out := self._leaves_out(joined)) is not None:
             joined = [tp for tp in joined if tp != left_out]
             coordinator.partitions.discard(left_out)
+            self.left_out[left_out, producer_id] = commit
         if not joined:
             coordinator.completed()
             return

@@ -58,6 +58,7 @@ class LedgerKeeper:
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
         self._under = NOBODY  # the producer of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
+        self.undecided: frozenset[int] = frozenset()  # producer ids of records that lack their marker
         self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
         # Places that do not say where the ledger is; true: of records, too.
         self._stale_places: dict[TopicPartition, bool] = {}
@@ -100,6 +101,7 @@ class LedgerKeeper:
         counting = copies.last_committed(record.records, committed, self.topic.at, self._signer)
         value = None if counting is None else counting.value
         self._entry = entry = self._followed(value, committed, self._as_owner)
+        self.undecided = frozenset() if record.records is None else record.records.undecided
         self._under = NOBODY
         if counting is not None and isinstance(entry, LedgerEntry) and copies.has_entry(value, entry, self._signer):
             self._under = counting.producer
@@ -169,7 +171,8 @@ class LedgerKeeper:
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         if not is_enough(entry, batch) and (asked := self._sources.starts_here(batch)):
-            committed = self.read_source_offsets(asked, require_stable=self._waits)
+            # In real time, they only say who has read: where it goes on is read when the buckets are taken.
+            committed = self.read_source_offsets(asked, require_stable=self._waits and batch.buckets is None)
         mine = source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
             decide,

@@ -51,6 +51,11 @@ class LedgerRecords:
         """The last committed record."""
         return self.committed[-1] if self.committed else None
 
+    @property
+    def undecided(self) -> frozenset[int]:
+        """The producer ids of records in open transactions."""
+        return frozenset(record.producer_id for record in self.pending)
+
     def end(self, producer_id: int, *, commit: bool) -> None:
         """Move the pending records of this producer to the committed ones, or drop them."""
         ended = [record for record in self.pending if record.producer_id == producer_id]

@@ -70,6 +70,7 @@ class BucketTransactions:
         self._hanging = HangingTransactions(cluster)
         # Where the last transaction has records, and whose offsets it has.
         self._written: tuple[Collection[TopicPartition], Collection[TopicPartition]] = (), ()
+        self._written_by = identity.producer_id  # another one follows after the last epoch
         self._markers: Callable[[], str | None] | None = None  # what was asked about it
 
     @property
@@ -91,11 +92,12 @@ class BucketTransactions:
         identity = self._identity
         acks = self._append(identity, blocks)
         self._written = {block.partition for block in blocks}, sorted(positions)
+        self._written_by = identity.producer_id
         failpoint("bucket appended")
         offsets = {tp: OffsetAndMetadata(offset=at, metadata=self._mark) for tp, at in positions.items()}
-        add_offsets(self._cluster, identity, self._group.group_id)
         version = identity.transaction_version
         again = _sent_once if version < 2 else _sent_again
+        add_offsets(self._cluster, identity, self._group.group_id, again=again)
         self._group.commit_in_transaction(identity, offsets, transaction_version=version, again=again)
         failpoint("bucket offsets sent")
         self._identity = end_transaction(self._cluster, identity, commit=True, again=again)
@@ -124,7 +126,7 @@ class BucketTransactions:
         outputs, sources = self._written
         if not sources:
             return lambda: None
-        hanging = self._hanging.find_ahead({self._identity.producer_id}, outputs)
+        hanging = self._hanging.find_ahead({self._written_by}, outputs)
         stable_offsets = self._group.fetch_offsets_ahead(sources, patience_ms=0)
 
         def lacking() -> str | None:
@@ -142,7 +144,8 @@ class BucketTransactions:
     def _append(self, identity: ProducerIdentity, blocks: Sequence[Block]) -> Sequence[Ack]:
         partitions = {block.partition for block in blocks}
         self._appender.allow({tp.topic for tp in partitions})
-        add_partitions(self._cluster, identity, partitions)  # TV1; in TV2 the first Produce adds a partition (KIP-890)
+        # Only TV1: in TV2 the first Produce adds a partition (KIP-890). A late copy would open another transaction.
+        add_partitions(self._cluster, identity, partitions, again=_sent_once)
         for block in blocks:
             sequence = self._sequences.get(block.partition, 0)
             stamp(

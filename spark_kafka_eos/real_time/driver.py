@@ -38,19 +38,24 @@ from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, Off
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.real_time import is_new
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
+from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.real_time.buckets import Bucket, by_bucket
 from spark_kafka_eos.transaction.buckets import Buckets
+from spark_kafka_eos.transaction.hanging import CAUSE
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
 _log = logger(__name__)
 
 # For offsets that are pending after InitProducerId, which waits for all markers but those that were left out.
 _PENDING_MS = 5_000
+_MOST_ENDS = 2  # of pending offsets: the marker that ends them may be left out, too
 _NOTHING = BatchCounts(records=0, bytes=0, milliseconds=0)
 
 
@@ -64,6 +69,8 @@ class RealTimeDriver:
         self._fail_on_data_loss = fail_on_data_loss
         self._buckets = Buckets(cluster, options)
         self._count = 0  # of buckets that were taken
+        # Where offsets of the query's own transaction were pending, and were aborted, since it committed last.
+        self._aborted: set[TopicPartition] = set()
 
     def check(self, batch: MicroBatch) -> None:
         """Raise ConfigurationError if the query can't run in real time."""
@@ -143,6 +150,7 @@ class RealTimeDriver:
         source = SourceRange(start=None, end=positions, origin=origin)
         transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
         transaction.commit(replace(batch, buckets=chosen, sources=(source,)), written=_NOTHING)
+        self._aborted.clear()
         ends = batch.end if to_end else dict.fromkeys(partitions, NO_END)
         self._cluster.look_up({tp.topic for tp in partitions})
         return [
@@ -172,10 +180,15 @@ class RealTimeDriver:
         taken: Collection[int],
     ) -> dict[TopicPartition, int]:
         """Where these partitions are read on: at the group's offsets; of the first run, and of new partitions, where
-        the batch starts.
+        the batch starts. The ledger counts where the query's own offsets were lost with their marker.
         """
         committed = self._committed(partitions, taken)
-        positions = {tp: at.offset for tp, at in committed.items() if at is not None}
+        least = self._recorded(entry)
+        mark = source_mark(self._options.transactional_id)
+        positions = {tp: least[tp] for tp in self._aborted & least.keys()}
+        for tp, at in committed.items():
+            if at is not None:
+                positions[tp] = max(at.offset, least.get(tp, 0)) if at.metadata == mark else at.offset
         earliest = offsets.earliest(self._cluster, partitions)
         known, is_first = dict(batch.start or {}), _is_first(entry, batch, self._options.take_over_query)
         begun = entry.begun_by(batch.query_id).keys() if isinstance(entry, LedgerEntry) else set()
@@ -186,27 +199,66 @@ class RealTimeDriver:
             if tp in begun or (tp in known and not is_first and not is_added):
                 raise LedgerRefused(
                     f"group {self._options.group_id!r} has no offset of {tp}, which this query has read before: it was "
-                    "deleted, or has expired (offsets.retention.minutes). Nothing was written",
+                    "deleted, or has expired (offsets.retention.minutes), or its marker was left out (KAFKA-20734) "
+                    "before the first record was committed. Nothing was written",
                     action="Find out how far the query came, for example from the output, and set that offset with "
                     "kafka-consumer-groups --reset-offsets.",
                 )
             positions[tp] = known[tp] if tp in known else earliest[tp]
         return self._without_lost(positions, earliest)
 
+    def _recorded(self, entry: LedgerEntry | UnreadableEntry | None) -> dict[TopicPartition, int]:
+        """What the ledger's entry has committed to this group: where micro-batches ended, or where buckets began."""
+        if not isinstance(entry, LedgerEntry) or entry.group not in (None, self._options.group_id):
+            return {}
+        here = self._cluster.cluster_id()
+        sources = [source.offsets for source in entry.sources or () if source is not None and source.cluster == here]
+        return {tp: at for offsets_of_source in sources for tp, at in offsets_of_source.items()}
+
     def _committed(
         self, partitions: Collection[TopicPartition], taken: Collection[int]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's offsets, after what lacks its marker was ended. What the query itself has committed is aborted,
+        too, because the ledger has it. The buckets' offsets are nowhere else.
+        """
         ledger = self._transaction.steps.ledger
         read = functools.partial(ledger.read_source_offsets, partitions, patience_ms=_PENDING_MS)
-        for end_pending in (self._transaction.steps.settle, lambda: self._buckets.abort_pending_offsets(taken)):
+
+        def abort_own() -> None:
+            self._aborted.update(tp for tp in partitions if self._is_pending(tp))
+            self._transaction.abort_source_offsets()
+
+        # Only of an id whose markers are all written, something can be aborted: that waits for what is just slow.
+        end_all = (abort_own, lambda: self._buckets.end_pending_offsets(taken))
+        for end_pending in end_all * _MOST_ENDS:
             try:
                 return read()
             except BrokerError as error:
                 if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                     raise
-            # The query's own last transaction may still wait for markers: only its next InitProducerId waits for these.
             end_pending()
-        return read()
+        try:
+            return read()
+        except BrokerError as error:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            raise LedgerRefused(
+                f"offsets of group {self._options.group_id!r} are still pending after what the query and its buckets "
+                "may have left there was ended: another producer commits to this group, or markers were left out "
+                f"again: {CAUSE}. Nothing was written",
+                action="Start the query again when all partitions have a leader. If it is refused again, "
+                f"`kafka-eos transactions hanging --topic {OFFSETS_TOPIC}` shows whose they are.",
+            ) from error
+
+    def _is_pending(self, partition: TopicPartition) -> bool:
+        """Whether an open transaction has an offset of it, or one that lacks its marker."""
+        try:
+            GroupCoordinator(self._cluster, self._options.group_id).fetch_offsets([partition], patience_ms=0)
+        except BrokerError as error:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            return True
+        return False
 
     def _without_lost(self, positions: Offsets, earliest: Offsets) -> dict[TopicPartition, int]:
         lost = sorted(tp for tp, at in positions.items() if at < earliest[tp])

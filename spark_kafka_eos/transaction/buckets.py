@@ -8,20 +8,22 @@ the last one, because a task appends nothing before the transaction before has e
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
-from spark_kafka_eos.errors import LedgerRefused, UnknownTopic
+from spark_kafka_eos.errors import AuthorizationFailed, LedgerRefused, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, open_in
+from spark_kafka_eos.kafka.protocol.groups import stored_in
+from spark_kafka_eos.kafka.protocol.producers import producers
 from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import bucket_id, written_topics
-from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, undecided
+from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, place_of, undecided
 from spark_kafka_eos.transaction.steps import OwnerFacts, described
 
 _TIMEOUT_MS = 10_000  # a transaction lasts milliseconds; one that a killed worker leaves open holds readers back
@@ -53,6 +55,7 @@ class Buckets:
         self._hanging = HangingTransactions(cluster)
         self.identities: dict[int, ProducerIdentity] = {}  # of those that were taken
         self._facts: dict[int, OwnerFacts] = {}  # of their last transactions, before that
+        self._former: dict[int, int] = {}  # the producer ids that this process has taken before
 
     def take(self, numbers: Iterable[int]) -> None:
         """A new epoch for each of these: what is open is aborted, what is being committed is waited for, and whoever
@@ -64,21 +67,70 @@ class Buckets:
             self._facts[number] = facts = describe.settled(self._cluster, ask)
             if isinstance(facts, TransactionFacts):
                 self._hanging.note(facts)
+            if number in self.identities:
+                self._former[number] = self.identities[number].producer_id
             self._initialise(number)
         self._end_hanging(taken)
 
-    def abort_pending_offsets(self, numbers: Iterable[int]) -> None:
-        """Abort the offsets that stay pending in the group, of the last transactions of these buckets."""
-        for number in numbers:
-            if last_outcome(self._facts[number]) != "aborted":
-                raise LedgerRefused(
-                    f"the offsets of group {self._options.group_id!r} that bucket {number} has committed last are "
-                    f"still pending, without their marker: {CAUSE}",
-                    action="`kafka-eos transactions hanging` shows where markers are missing, and writes them. Then "
-                    "start the query again.",
-                )
-            self._hanging.abort(self.identities[number], groups=[self._options.group_id])
+    def end_pending_offsets(self, numbers: Collection[int]) -> None:
+        """End the offsets that stay pending in the group, of the last transactions of these buckets, which were taken.
+        For what was not aborted, it must be seen whose they are.
+        """
+        group_id = self._options.group_id
+        aborted = [number for number in numbers if last_outcome(self._facts[number]) == "aborted"]
+        for number in aborted:
+            self._hanging.abort(self.identities[number], groups=[group_id])
             self._initialise(number)
+        others = {
+            producer_id: number
+            for number in numbers
+            if number not in aborted and isinstance(facts := self._facts[number], TransactionFacts)
+            for producer_id in self._producer_ids(number, facts)
+        }
+        for producer in self._pending(others, group_id) if others else ():
+            if last_outcome(self._facts[others[producer.producer_id]]) != "committed":
+                raise LedgerRefused(
+                    f"offsets of group {group_id!r} are pending in {producer.partition}, of bucket "
+                    f"{others[producer.producer_id]}, without their marker: {CAUSE}. The bucket was taken since, so "
+                    "whether they were committed is unknown",
+                    action="Look at the end of the output: do read_committed consumers see the records up to these "
+                    f"offsets? If not, run: kafka-eos transactions abort {place_of(producer)}. If so, add --commit. "
+                    "Then start the query again.",
+                )
+            self._commit(producer)
+
+    def _commit(self, producer: ProducerState) -> None:
+        """Write the marker of a bucket's committed transaction. Once the bucket is taken, no start can know this again,
+        so without the right, another one must write it.
+        """
+        try:
+            self._hanging.commit(producer)
+        except LedgerRefused as error:
+            raise error.replaced(
+                action="Have somebody who may run: kafka-eos transactions abort "
+                f"{place_of(producer)} --commit. Then start the query again."
+            ) from error
+
+    def _pending(self, of_bucket: Mapping[int, int], group_id: str) -> list[ProducerState]:
+        """Those of these producer ids whose offsets are pending in the partition of the group."""
+        try:
+            count = len(self._cluster.topic(OFFSETS_TOPIC).partitions)
+            at = TopicPartition(OFFSETS_TOPIC, stored_in(group_id, count))
+            remembered = producers(self._cluster, [at])[at]
+        except (AuthorizationFailed, UnknownTopic) as error:
+            outcomes = ", ".join(
+                f"{self._id(number)} (producer {producer_id}): {last_outcome(self._facts[number])}"
+                for producer_id, number in of_bucket.items()
+            )
+            raise LedgerRefused(
+                f"offsets of group {group_id!r} are pending, without their marker: {CAUSE}. This principal cannot see "
+                f"whose they are: {error.what}. The last transactions of the buckets: {outcomes}",
+                action=f"Have somebody who may read topic {OFFSETS_TOPIC} run: kafka-eos transactions hanging --topic "
+                f"{OFFSETS_TOPIC}. End what it shows of these producers, with --commit what was committed; if that is "
+                "unknown: if read_committed consumers see the records up to these offsets in the output. Then start "
+                "the query again.",
+            ) from error
+        return [producer for producer in open_in(remembered) if producer.producer_id in of_bucket]
 
     def _id(self, number: int) -> str:
         return bucket_id(self._options.transactional_id, number)
@@ -87,29 +139,46 @@ class Buckets:
         timeout_ms = min(self._options.transaction_timeout_ms, _TIMEOUT_MS)
         self.identities[number] = init_producer_id(self._cluster, self._id(number), timeout_ms)
 
+    def _producer_ids(self, number: int, facts: TransactionFacts) -> set[int]:
+        """Those in which the bucket's last transaction may have been. After the last epoch of one, its coordinator only
+        names the next one.
+        """
+        former = self._former.get(number)
+        return {facts.producer_id, self.identities[number].producer_id} | (set() if former is None else {former})
+
     def _end_hanging(self, numbers: Iterable[int]) -> None:
+        """End it until nothing hangs: the marker that ends it may be left out, too."""
+        for _ in range(describe.MOST_LOOKS):
+            if not (hanging := self._end_once(numbers)):
+                return
+        raise undecided(hanging[0], "Its marker was written, and does not help")
+
+    def _end_once(self, numbers: Iterable[int]) -> list[ProducerState]:
+        """End what hangs now, and return it."""
         of_bucket = {
             producer_id: number
             for number in numbers
             for facts in [self._facts[number]]
             if isinstance(facts, TransactionFacts)
-            for producer_id in (facts.producer_id, self.identities[number].producer_id)
+            for producer_id in self._producer_ids(number, facts)
         }
         aborted: dict[int, list[ProducerState]] = {}
-        for producer in self._hanging.find(of_bucket.keys(), self._written()) if of_bucket else ():
+        all_hanging = self._hanging.find(of_bucket.keys(), self._written()) if of_bucket else []
+        for producer in all_hanging:
             number = of_bucket[producer.producer_id]
             match last_outcome(self._facts[number]):
                 case "committed":
-                    self._hanging.commit(producer)
+                    self._commit(producer)
                 case "aborted" if producer.producer_id == self.identities[number].producer_id:
                     aborted.setdefault(number, []).append(producer)
                 case "aborted":
                     self._hanging.abort_former(producer)
                 case _:
                     raise undecided(producer, "Its bucket was taken since")
-        for number, producers in aborted.items():
-            self._hanging.abort(self.identities[number], producers)
+        for number, hanging in aborted.items():
+            self._hanging.abort(self.identities[number], hanging)
             self._initialise(number)
+        return all_hanging
 
     def _written(self) -> list[TopicPartition]:
         """Every partition that the buckets may have written, as far as that is known."""

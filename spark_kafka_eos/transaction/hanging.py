@@ -172,14 +172,19 @@ class HangingTransactions:
 
 def undecided(producer: ProducerState, why: str) -> LedgerRefused:
     """What to raise if the outcome is unknown."""
-    at = producer.partition
     return LedgerRefused(
         f"{_described(producer)} of this transactional.id, without the marker: {CAUSE}. {why}, so their outcome is "
         "unknown; the next batch would commit or abort them by accident",
-        action=f"Look at these records with a read_uncommitted consumer. If they must not be seen, run: kafka-eos "
-        f"transactions abort --topic {at.topic} --partition {at.partition} --start-offset {producer.start_offset}. If "
-        "their batch was committed, add --commit. Then start the query again.",
+        action="Look at these records with a read_uncommitted consumer. If they must not be seen, run: kafka-eos "
+        f"transactions abort {place_of(producer)}. If their batch was committed, add --commit. Then start the query "
+        "again.",
     )
+
+
+def place_of(producer: ProducerState) -> str:
+    """The transaction as the options of `kafka-eos transactions abort`."""
+    at = producer.partition
+    return f"--topic {at.topic} --partition {at.partition} --start-offset {producer.start_offset}"
 
 
 def _place(producer: ProducerState) -> tuple[TopicPartition, int]:

@@ -66,8 +66,17 @@ class Recovery:
                 action="Look at the output: are its records of that batch visible? `kafka-eos transactions hanging` "
                 "shows where markers are missing. Then see docs/runbook.md, LedgerRefused.",
             ) from error
+        self._abort_offsets(groups(self._options))
+
+    def abort_source_offsets(self) -> None:
+        """Abort the source's offsets that are still pending in the group, if they are those of this id: whoever reads
+        the group then must know from the ledger what was committed.
+        """
+        self._abort_offsets([self._options.group_id])
+
+    def _abort_offsets(self, of_groups: Iterable[str]) -> None:
         self._owner.ask_if_held()
-        self._abort_in_own([], groups(self._options))
+        self._abort_in_own([], of_groups)
         self._owner.initialise()
 
     def _find(self) -> list[ProducerState]:
@@ -81,9 +90,12 @@ class Recovery:
         return self._hanging.find(self._ids(), where)
 
     def _ids(self) -> set[int]:
-        """The producer ids of this id's next transaction, of its last commit, and of what else this process saw."""
-        last = self._steps.ledger.committed_under
-        return {self._steps.identity.producer_id, last.producer_id, *self._hanging.producer_ids}
+        """The producer ids of this id's next transaction, of its last commit, of records in the ledger that lack their
+        marker, and of what else this process saw.
+        """
+        ledger = self._steps.ledger
+        last = ledger.committed_under
+        return {self._steps.identity.producer_id, last.producer_id, *ledger.undecided, *self._hanging.producer_ids}
 
     def _written(self) -> list[TopicPartition]:
         """Every partition that an earlier transaction of this id may have written, as far as that is known."""
@@ -106,7 +118,12 @@ class Recovery:
             self._owner.initialise(identity.producer)
 
     def _abort_in_own(self, hanging: list[ProducerState], groups: Iterable[str] = ()) -> None:
-        """Abort it in a transaction of this process; a new epoch must follow."""
+        """Abort it in a transaction of this process; a new epoch must follow.
+
+        One precedes, too: the abort leaves its epoch, and whoever had the one before would take that for an abort by
+        the coordinator (`hold.is_given_up`).
+        """
+        self._owner.initialise(self._steps.identity.producer)
         try:
             self._hanging.abort(self._steps.identity, hanging, groups)
         except ProducerFenced as error:

@@ -165,6 +165,10 @@ class SharedTransaction:
         """End what hangs of earlier transactions of this id; whether there was anything."""
         return self._recovery.end()
 
+    def abort_source_offsets(self) -> None:
+        """Between `begin` and `append`: abort the source's offsets that this id has left pending in the group."""
+        self._recovery.abort_source_offsets()
+
     def start_over(self) -> None:
         """After an error: unless this process knows who owns the id, forget what it knew. Then its requests may have
         raised the epoch.

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_kafka_eos.errors import Committed, LedgerRefused
+from spark_kafka_eos.errors import BrokerError, Committed, LedgerRefused
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
@@ -83,13 +84,25 @@ class OwnerTakeover:
                 break
         else:
             self._owner.initialise()
-        if (buckets := self._buckets_to_end(batch)) is not None:
-            Buckets(self._cluster, self._options).take(range(buckets))
-            self._steps.ledger.read()  # only now the group's offsets, which say where that run ended, stay as they are
-        verdict = self.verdict(batch)
+        verdict = self.verdict(batch) if (count := self._buckets_to_end(batch)) is None else self._after(count, batch)
         if not isinstance(verdict, verdicts.Write):  # committed since the look, by a predecessor or a successor
             self._owner.ask_if_held()
         return verdict
+
+    def _after(self, count: int, batch: MicroBatch) -> verdicts.Verdict:
+        """The verdict once the buckets of a run in real time, of this number, are taken: only then the group's offsets,
+        which say where that run ended, stay as they are.
+        """
+        buckets = Buckets(self._cluster, self._options)
+        buckets.take(range(count))
+        self._steps.ledger.read()
+        try:
+            return self.verdict(batch)
+        except BrokerError as error:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+        buckets.end_pending_offsets(range(count))
+        return self.verdict(batch)
 
     def _buckets_to_end(self, batch: MicroBatch) -> int | None:
         """The buckets of the last run, if it was in real time and this batch is not."""

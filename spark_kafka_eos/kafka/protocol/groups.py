@@ -163,6 +163,15 @@ class GroupCoordinator:
             raise error
 
 
+def stored_in(group_id: str, partitions: int) -> int:
+    """The partition, of this many of Kafka's internal topic, in which a group's offsets are: by Java's hash code."""
+    units, code = group_id.encode("utf-16-be"), 0
+    for at in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[at : at + 2], "big")) & 0xFFFF_FFFF
+    signed = code - (1 << 32) if code >> 31 else code
+    return 0 if signed == -(1 << 31) else abs(signed) % partitions
+
+
 def group_ids(cluster: Cluster) -> list[str]:
     """All groups that this principal may describe, sorted. Raises BrokerError, BrokerUnreachable."""
     return sorted({group for node in cluster.nodes() for group in _group_ids(cluster, node)})

@@ -74,10 +74,16 @@ def init_producer_id(
     )
 
 
-def add_partitions(cluster: Cluster, identity: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
+def add_partitions(
+    cluster: Cluster,
+    identity: ProducerIdentity,
+    partitions: Iterable[TopicPartition],
+    *,
+    again: Callable[[], None] = lambda: None,
+) -> None:
     """TV1: add these partitions to the transaction with one request, before anything is appended to them, by however
     many processes: of two requests at the same time the coordinator rejects one (KIP-609). Does nothing in TV2, where
-    brokers do this, and without a transaction.
+    brokers do this, and without a transaction. `again` as of `init_producer_id`.
     """
     by_topic: dict[str, list[int]] = {}
     requested = sorted(partitions)
@@ -105,11 +111,13 @@ def add_partitions(cluster: Cluster, identity: ProducerIdentity, partitions: Ite
         v3_and_below_producer_epoch=identity.epoch,
         v3_and_below_topics=[topic_class(name=topic, partitions=numbers) for topic, numbers in by_topic.items()],
     )
-    _call(cluster, identity.transactional_id, request, errors)
+    _call(cluster, identity.transactional_id, request, errors, again=again)
     cluster.open_transactions[identity.transactional_id] = identity
 
 
-def add_offsets(cluster: Cluster, identity: ProducerIdentity, group_id: str) -> None:
+def add_offsets(
+    cluster: Cluster, identity: ProducerIdentity, group_id: str, *, again: Callable[[], None] = lambda: None
+) -> None:
     """TV1: add the group's offsets to the transaction, before they are committed in it. In TV2, brokers do this."""
     if identity.transaction_version >= 2:
         return
@@ -120,7 +128,7 @@ def add_offsets(cluster: Cluster, identity: ProducerIdentity, group_id: str) -> 
         group_id=group_id,
     )
     group = ResourceRef(transactional_id=identity.transactional_id, group=group_id)
-    _call(cluster, identity.transactional_id, request, lambda response: [(group, response.error_code)])
+    _call(cluster, identity.transactional_id, request, lambda response: [(group, response.error_code)], again=again)
     cluster.open_transactions[identity.transactional_id] = identity
 
 

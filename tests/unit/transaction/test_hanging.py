@@ -7,7 +7,11 @@ import pytest
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerError, LedgerRefused
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.wire import single
+from spark_kafka_eos.kafka.wire.record_batch import stamp
+from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
@@ -105,6 +109,17 @@ def test_what_is_older_than_the_last_commit_is_refused(kafka):
     with pytest.raises(LedgerRefused, match="Another batch has been committed since") as refused:
         run(driver(kafka), 2)
     assert "abort --topic out --partition 0 --start-offset 0" in str(refused.value)
+
+
+def test_an_aborted_record_of_a_former_producer_id_in_the_ledger_gets_its_marker_from_whoever_reads_it(kafka):
+    run(driver(kafka), 0)
+    at = TopicPartition(OPTIONS.ledger_topic, 0)
+    value = entry_format.encode_record(LedgerEntry(query_id="query", batch_id=1, digest="digest 1", serial=2))
+    batch = bytearray(single.encode_record(b"id", value, 0))
+    stamp(batch, producer_id=SOMEBODY, epoch=32_766, base_sequence=0, transactional=True)
+    kafka.partitions[at].append(SOMEBODY, 32_766, 0, (value,), batch=bytes(batch))
+    assert run(driver(kafka), 1).outcome == "committed"
+    assert kafka.open() == []
 
 
 def test_what_hangs_of_others_is_theirs(kafka):

@@ -7,7 +7,7 @@ import pytest
 from spark_kafka_eos.errors import BrokerError, BrokerUnreachable, ProducerFenced, UnknownTopic
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, stored_in
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 IDENTITY = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=4)
@@ -127,3 +127,12 @@ def test_offsets_of_a_topic_that_is_gone_are_given_up_within_seconds(broker, ans
             IDENTITY, {FIRST: OffsetAndMetadata(offset=3)}, transaction_version=2
         )
     assert 4 < broker.clock.now - start < 10, "a topic that was just created may not be known everywhere"
+
+
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    # Java's "…".hashCode(): 3355, 0, -2147483648 and 955242171
+    [("id", 5), ("", 0), ("polygenelubricants", 0), ("copy-😀", 21)],
+)
+def test_a_group_is_stored_by_javas_hash_code(group_id, partition):
+    assert stored_in(group_id, 50) == partition
