@@ -11,7 +11,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
+from spark_kafka_eos.testing.process_tree import process_tree
 from spark_kafka_eos.testing.topic_reader import read_topic
+from tests.matrix import Cell
 from tests.producing import transact
 from tests.reading import await_stable
 
@@ -274,3 +276,28 @@ def scraped(address: str, query_id: str) -> dict[str, float]:
         text = answer.read().decode()
     samples = re.findall(r"^(\w+)\{([^}]*)\} ([\d.e+-]+)$", text, re.MULTILINE)
     return {name: float(value) for name, labels, value in samples if query_id in labels and "le=" not in labels}
+
+
+@pytest.mark.slow
+def test_an_idle_query_of_a_hundred_partitions_uses_less_than_3_percent_of_a_core(pipe: Pipe, cell: Cell) -> None:
+    pipe = replace(pipe, source=pipe.kafka.create_topic(f"{pipe.source}-wide", 100))
+    pipe.produce(0, 30)
+    query = pipe.start(real_time="5 minutes")
+    pipe.await_written(30, query)
+    shares = [cpu_share(os.getpid(), {pipe.kafka.pid()}, seconds=20) for _ in range(3)]  # at first, Java compiles
+    cell("real time, idle with 100 partitions", "all processes of Spark", "of a core", f"{shares[-1]:.1%}")
+    assert shares[-1] < 0.03
+    assert query.isActive
+
+
+def cpu_share(root: int, others: set[int], *, seconds: float) -> float:
+    """The CPU time of a process and its descendants, but for `others` and theirs, in parts of a core."""
+    excluded = {process.pid for other in others for process in process_tree(other)}
+    processes = [process for process in process_tree(root) if process.pid not in excluded]
+
+    def used() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+    before = used()
+    time.sleep(seconds)  # what is measured takes this time
+    return (used() - before) / seconds
