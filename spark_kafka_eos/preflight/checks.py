@@ -10,8 +10,7 @@ Errors, if no batch could succeed or another process uses the group or the ledge
 
 Warnings, if committed data could be lost:
 - a single replica, min.insync.replicas of 1, unclean leader election, too few in-sync replicas at the moment; for
-output
-  topics, the ledger topic, and Kafka's internal topics with the offsets and the outcome of transactions;
+  output topics, the ledger topic, and Kafka's internal topics with the offsets and the outcome of transactions;
 - the transactional.id, or that of a bucket, has an open transaction: that of a crashed predecessor looks like that of
   a live producer;
 - the protocol before KIP-890; offsets that expire within days, transactional ids that expire within an hour;

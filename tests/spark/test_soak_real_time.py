@@ -233,8 +233,10 @@ def workers_of(pid: int) -> list[psutil.Process]:
 
 @pytest.fixture
 def soak(kafka_version: str, tmp_path: Path) -> Iterator[Soak]:
-    # After a kill, the broker reads the segments that it was writing.
-    with EmbeddedKafka(kafka_version, config={"log.segment.bytes": 1 << 25}, start_timeout=PATIENCE) as kafka:
+    # After a kill, the broker reads the segments that it was writing. pytest keeps its folder after a failure.
+    config = {"log.segment.bytes": 1 << 25}
+    folder = tmp_path / "kafka"
+    with EmbeddedKafka(kafka_version, config=config, directory=folder, start_timeout=PATIENCE) as kafka:
         for topic in (SOURCE, TARGET):
             kafka.create_topic(topic, PARTITIONS)
         soak = Soak(kafka, tmp_path, random.Random(SECONDS))
