@@ -211,13 +211,19 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
             action="Cast the column: the unit or the time zone is not guessed.",
         )
     try:
-        return column.cast(kind)
+        cast = column.cast(kind)
     except pa.ArrowNotImplementedError:
         raise InvalidSchema(f"{path} has the type {column.type}, and its Avro schema wants {kind}") from None
     except pa.ArrowInvalid:  # its text has the value
-        raise InvalidRow(
-            f"{path} has a value that is out of the range of {kind}, which its Avro schema wants"
-        ) from None
+        raise _out_of_range(kind, path) from None
+    narrows = pa.types.is_float32(kind) and pa.types.is_float64(column.type)
+    if narrows and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py():
+        raise _out_of_range(kind, path)
+    return cast
+
+
+def _out_of_range(kind: pa.DataType, path: str) -> InvalidRow:
+    return InvalidRow(f"{path} has a value that is out of the range of {kind}, which its Avro schema wants")
 
 
 _SAME_MEANING = {("date", "local time")}  # its midnight, as where it is read

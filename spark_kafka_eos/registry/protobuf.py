@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import base64
 import importlib
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -289,7 +289,8 @@ def _paths(rows: Rows) -> list[tuple[tuple[int, ...], Any]]:
 
 def _check_fields(written: Descriptor, target: Descriptor, seen: set[tuple[str, str]]) -> None:
     """Raises Incompatible if a field's number has another type in the writer's schema, whose values it cannot hold:
-    Protobuf would cut them, or take the field for one that it does not know and leave the reader's at its default.
+    Protobuf would cut them, or take the field for one that it does not know and leave the reader's at its default. Of
+    many values for a single one it would take the last, and of packed ones none.
     """
     if (written.full_name, target.full_name) in seen:
         return
@@ -300,6 +301,8 @@ def _check_fields(written: Descriptor, target: Descriptor, seen: set[tuple[str, 
             continue
         if field.type != other.type and field.type not in _EXACT.get(other.type, ()):
             raise Incompatible(f"field {field.full_name} (number {field.number}) has another type in the writer's")
+        if _repeated(other) and not _repeated(field):
+            raise Incompatible(f"field {field.full_name} (number {field.number}) is repeated in the writer's")
         if field.message_type is not None:
             if {other.message_type.full_name, field.message_type.full_name} in _OTHER_QUANTITIES:
                 raise Incompatible(f"field {field.full_name} (number {field.number}) has another type in the writer's")
@@ -472,14 +475,14 @@ def _python(field: FieldDescriptor, value_types: _ValueTypes) -> Callable[[Any],
         inner.name: _python(inner, value_types) for inner in field.message_type.fields if _is_struct(inner, value_types)
     }
 
-    def struct(message: Any) -> dict[str, Any]:
+    def row_of(message: Any) -> dict[str, Any]:
         row = {}
         for inner, take, is_struct in takers:
             value = take(message)
             row[inner] = nested[inner](value) if is_struct and value is not None else value
         return row
 
-    return struct
+    return row_of
 
 
 # Writing.
@@ -547,7 +550,49 @@ def _set_message(target: Any, value: Any, path: str) -> None:
 
 
 def _scalar(field: FieldDescriptor, value: Any) -> Any:
-    if field.type == _F.TYPE_ENUM:
-        symbol = field.enum_type.values_by_name.get(value)
-        return int(value) if symbol is None else symbol.number
-    return int(value) if isinstance(value, Decimal) else value
+    """The value as the field takes it. Raises ValueError or OverflowError rather than cut it: Protobuf takes any number
+    for a boolean, and infinity for what a float cannot hold.
+    """
+    kind = field.cpp_type
+    if type(value) is _PLAIN.get(kind):
+        return value
+    match kind:
+        case _F.CPPTYPE_ENUM:
+            symbol = field.enum_type.values_by_name.get(value)
+            if symbol is not None:
+                return symbol.number
+            return int(value) if isinstance(value, str) else _whole(value)
+        case _F.CPPTYPE_BOOL:
+            raise ValueError
+        case _F.CPPTYPE_DOUBLE | _F.CPPTYPE_FLOAT:
+            return _floating(value, is_single=kind == _F.CPPTYPE_FLOAT)
+        case _F.CPPTYPE_STRING:
+            return value
+    return _whole(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, str) or int(value) != value:
+        raise ValueError
+    return int(value)
+
+
+def _floating(value: Any, *, is_single: bool) -> float:
+    """Of a decimal or a float the nearest number, of a whole number itself."""
+    if isinstance(value, str):
+        raise TypeError
+    number = float(value)
+    if is_single:
+        (number,) = _SINGLE.unpack(_SINGLE.pack(number))
+    if isinstance(value, int) and number != value:
+        raise ValueError
+    return number
+
+
+# Python's types of values that a field takes as they are.
+_PLAIN = {
+    **dict.fromkeys((_F.CPPTYPE_INT32, _F.CPPTYPE_INT64, _F.CPPTYPE_UINT32, _F.CPPTYPE_UINT64), int),
+    _F.CPPTYPE_DOUBLE: float,
+    _F.CPPTYPE_BOOL: bool,
+}
+_SINGLE = struct.Struct("<f")  # raises OverflowError for a larger number

@@ -183,6 +183,7 @@ def test_a_long_array_of_one_row_is_read_at_once():
     [
         ("int", pa.array([2**40]), InvalidRow, "value.a has a value that is out of the range of int32"),
         ("int", pa.array(["secret"]), InvalidRow, "out of the range of int32"),
+        ("float", pa.array([1e300]), InvalidRow, "out of the range of float"),
         ("int", pa.array([1, None]), InvalidRow, "value.a is null in a row"),
         ("int", pa.array([[1]]), InvalidSchema, "value.a has the type list<item: int64>"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.array(["secret"]), InvalidRow, "not a symbol of E"),

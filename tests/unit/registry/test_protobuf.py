@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import header_schema_id_serializer
@@ -208,6 +210,75 @@ def test_a_field_that_changed_its_type_is_incompatible_and_new_fields_are_not():
     other = text_of(file("t", 'name: "A" ' + field("a", 1, "STRING")))
     with pytest.raises(Incompatible, match="field t.A.a"):
         format_of(new).reader(other)
+
+
+@pytest.mark.parametrize(("kind", "of"), [("INT32", None), ("DOUBLE", None), ("STRING", None), ("MESSAGE", ".t.I")])
+def test_a_field_that_was_repeated_is_incompatible_and_one_that_is_now_is_a_list_of_one(kind, of):
+    """Protobuf's own class has the last value, and of packed numbers the default."""
+
+    def made(label):
+        nested = 'nested_type { name: "I" ' + field("n", 1, "INT32") + "}"
+        return text_of(file("t", f'name: "A" {nested} ' + field("a", 1, kind, label=label, of=of and ".t.A.I")))
+
+    with pytest.raises(Incompatible, match=r"field t\.A\.a .* is repeated"):
+        format_of(QuerySchema(made("OPTIONAL"))).reader(made("REPEATED"))
+    body = b"\x00\x09" + bytes(8) if kind == "DOUBLE" else b"\x00\x08\x05" if kind == "INT32" else b"\x00\x0a\x00"
+    (row,) = format_of(QuerySchema(made("REPEATED"))).reader(made("OPTIONAL"))(rows_of(pa.array([body]))).to_pylist()
+    assert len(row["a"]) == 1
+
+
+D = Decimal
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        *((kind, D("12.34"), D("12.34")) for kind in ("DOUBLE", "FLOAT")),
+        *((kind, D("-0.99"), D("-0.99")) for kind in ("DOUBLE", "FLOAT")),
+        *((kind, D("12.00"), 12) for kind in ("INT32", "INT64", "UINT32", "FIXED64", "SINT64", "DOUBLE")),
+        *((kind, D("12.34"), None) for kind in ("INT32", "INT64", "UINT32", "FIXED64", "SINT64", "BOOL", "ENUM")),
+        *((kind, 1.5, None) for kind in ("INT32", "UINT64", "BOOL", "ENUM")),
+        *(("BOOL", value, None) for value in (D("0.50"), D("1.00"), 1, 2)),
+        ("ENUM", 1, 1),
+        ("INT64", 2**63 - 1, 2**63 - 1),
+        ("INT64", D(2**63), None),
+        ("DOUBLE", 2**53, 2**53),
+        ("DOUBLE", 2**53 + 1, None),
+        ("FLOAT", 2**24 + 1, None),
+        ("FLOAT", 1e300, None),
+        ("FLOAT", math.inf, math.inf),
+        ("DOUBLE", 1e300, 1e300),
+        ("DOUBLE", "1", None),
+        ("INT32", "1", None),
+    ],
+)
+@pytest.mark.parametrize("place", ["single", "repeated", "map"])
+def test_a_number_is_written_whole_or_its_row_is_refused(kind, value, expected, place):
+    """Protobuf's own class takes 12 for the decimal 12.34, true for 2, and infinity for 1e300."""
+    symbols = 'enum_type { name: "E" value { name: "X" number: 0 } value { name: "Y" number: 1 } }'
+    of = ".t.A.E" if kind == "ENUM" else None
+    label = "OPTIONAL" if place == "single" else "REPEATED"
+    fields = field("a", 1, kind, label=label, of=of)
+    if place == "map":
+        entry = field("key", 1, "STRING") + field("value", 2, kind, of=of)
+        symbols += ' nested_type { name: "AEntry" ' + entry + " options { map_entry: true } }"
+        fields = field("a", 1, "MESSAGE", label=label, of=".t.A.AEntry")
+    made = file("t", f'name: "A" {symbols} {fields}')
+    part = {"single": value, "repeated": [value], "map": [("k", value)]}[place]
+    plain = pa.array([value]).type
+    arrow = {"single": plain, "repeated": pa.list_(plain), "map": pa.map_(pa.string(), plain)}[place]
+    column = pa.array([{"a": part}], pa.struct([("a", arrow)]))
+    target = format_of(QuerySchema(text_of(made)))
+    if expected is None:
+        with pytest.raises(InvalidRow, match="does not fit"):
+            target.write(column, b"")
+        return
+    (body,) = target.write(column, b"").to_pylist()
+    pool = DescriptorPool()
+    own = GetMessageClass(pool.AddSerializedFile(made.SerializeToString()).message_types_by_name["A"])
+    message = own.FromString(body[1:])
+    number = message.a if place == "single" else message.a[0 if place == "repeated" else "k"]
+    assert number == {"FLOAT": np.float32, "DOUBLE": float}.get(kind, int)(expected)
 
 
 def test_a_message_is_found_by_its_place_from_the_outermost_one_inwards():
