@@ -554,9 +554,11 @@ def _scalar(field: FieldDescriptor, value: Any) -> Any:
     for a boolean, and infinity for what a float cannot hold.
     """
     kind = field.cpp_type
-    if type(value) is _PLAIN.get(kind):
+    if type(value) in _PLAIN[kind]:
         return value
     match kind:
+        case _F.CPPTYPE_FLOAT if type(value) is float and abs(value) <= _LARGEST_SINGLE:
+            return value
         case _F.CPPTYPE_ENUM:
             symbol = field.enum_type.values_by_name.get(value)
             if symbol is not None:
@@ -591,8 +593,11 @@ def _floating(value: Any, *, is_single: bool) -> float:
 
 # Python's types of values that a field takes as they are.
 _PLAIN = {
-    **dict.fromkeys((_F.CPPTYPE_INT32, _F.CPPTYPE_INT64, _F.CPPTYPE_UINT32, _F.CPPTYPE_UINT64), int),
-    _F.CPPTYPE_DOUBLE: float,
-    _F.CPPTYPE_BOOL: bool,
+    **dict.fromkeys((_F.CPPTYPE_INT32, _F.CPPTYPE_INT64, _F.CPPTYPE_UINT32, _F.CPPTYPE_UINT64), frozenset({int})),
+    _F.CPPTYPE_DOUBLE: frozenset({float}),
+    _F.CPPTYPE_BOOL: frozenset({bool}),
+    _F.CPPTYPE_STRING: frozenset({str, bytes}),
+    **dict.fromkeys((_F.CPPTYPE_FLOAT, _F.CPPTYPE_ENUM), frozenset[type]()),
 }
+_LARGEST_SINGLE = 3.4028234663852886e38
 _SINGLE = struct.Struct("<f")  # raises OverflowError for a larger number
