@@ -70,11 +70,11 @@ class LossyConnection(Connection):
         self._to = host, port, options
         super().__init__(host, port, options)
 
-    def call(self, request, **version):
+    def send(self, request, **version):
         network = self._network
         if request.name == "EndTxnRequest" and network.loses:
             if network.loses == "response":
-                super().call(request, **version)
+                self.receive(super().send(request, **version))
             else:
                 network.late.append((request, version, self._to))
             network.lost += 1
@@ -84,7 +84,7 @@ class LossyConnection(Connection):
             raise self._nothing("the network is down")
         if request.name == "InitProducerIdRequest" and network.lost:
             network.loses = None
-        return super().call(request, **version)
+        return super().send(request, **version)
 
     def _nothing(self, why):
         self.close()
