@@ -284,6 +284,21 @@ def _has_misread_default(tree: Tree) -> bool:
     )
 
 
+def _has_default_out_of_range(tree: Tree) -> bool:
+    """Whether a decimal's default has more digits than its type: Java only looks where the default is used."""
+    decimals = (
+        (field["type"]["precision"], field["default"])
+        for part in types(tree)
+        for field in fields(part)
+        if "default" in field and isinstance(field["type"], dict) and field["type"].get("logicalType") == "decimal"
+    )
+    return any(_digits(default) > precision for precision, default in decimals)
+
+
+def _digits(text: str) -> int:
+    return len(str(abs(int.from_bytes(text.encode("latin-1"), "big", signed=True))))
+
+
 def _is_misread(tree: Tree, value: Any) -> bool:
     """Whether Java takes a default for one of a record, an enum, an array or a map, which is another's."""
     match kind_of(tree):
@@ -327,7 +342,7 @@ def _refused_here(case: Evolution, cause: Cause, value: Any, answer: dict[str, A
     reasons = {
         LOGICAL: any(contradicts(*pair) for pair in answer["changed"]),
         NAMES: answer["renamed"],
-        UNUSED: answer["refused"],
+        UNUSED: answer["refused"] or _has_default_out_of_range(case.reader),
         NO_ITEM_BYTES: no_bytes,
         ALIASES: moved is not None,
         NAMESAKES: any(_has_namesakes(tree) for tree in (*types(case.writer), *types(case.reader))),
