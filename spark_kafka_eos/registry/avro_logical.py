@@ -3,7 +3,8 @@
 Avro resolves the types beneath and ignores what they stand for, so a time in milliseconds would be read as one in
 microseconds, and a decimal with another scale as another number. Here each pair has one answer:
 
-- Without a logical type on one side, the number, text or bytes are what the other side says: nothing contradicts it.
+- Without a logical type on one side, the number, text or bytes are what the other side says: nothing contradicts it,
+  unless the `connect.name` of one gives another unit.
 - Of times of one family, the writer's unit is a multiple of that of the query's column. Else digits would be lost.
 - Of decimals, the query's scale is at least the writer's. Values with too many digits are out of range one by one.
 - All others are equal, or refused: no time zone, no date and no text is made up.
@@ -39,6 +40,11 @@ class Contradiction(ValueError):
 
 def factor(writer: Primitive, reader: Primitive) -> int:
     """By what the writer's int or long is multiplied to be the number of `reader`'s column. Raises Contradiction."""
+    if not (writer.logical and reader.logical) and len({*_units(writer), *_units(reader)}) > 1:
+        raise Contradiction(
+            f"{_cannot(writer, reader)}: by its connect.name, one of them has another unit. With connect_types=True it "
+            "is read as that"
+        )
     if reader.logical not in _TIMES:
         return 1
     column = _MICROSECOND if reader.logical in _IN_MICROSECONDS else _TIMES[reader.logical][1]
@@ -48,6 +54,11 @@ def factor(writer: Primitive, reader: Primitive) -> int:
     if unit % column:
         raise Contradiction(f"{_cannot(writer, reader)}: digits would be lost. {_NUMBER}")
     return unit // column
+
+
+def _units(side: Primitive) -> set[int]:
+    meaning = side.logical or side.of_connect
+    return {_TIMES[meaning][1]} if meaning in _TIMES else set()
 
 
 def shift(writer: Primitive | Fixed, reader: Primitive | Fixed) -> int:

@@ -24,12 +24,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from spark_kafka_eos.registry.connect_types import TIMESTAMP, VARIABLE_SCALE, ZONED, with_logical_type
+from spark_kafka_eos.registry.connect_types import TIMESTAMP, VARIABLE_SCALE, ZONED, logical_type, with_logical_type
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 
 MAX_PRECISION = 38  # of decimal128 and of Spark's DecimalType
@@ -38,10 +38,13 @@ _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "st
 
 @dataclass(frozen=True)
 class Primitive:
+    """`of_connect` is the logical type that its `connect.name` stands for."""
+
     name: str
     logical: str = ""
     precision: int = 0
     scale: int = 0
+    of_connect: str = field(default="", compare=False)
 
     @property
     def in_spark(self) -> bool:
@@ -257,7 +260,7 @@ def _defined(tree: Mapping[str, Any], named: Mapping[str, Any], above: Nesting) 
         case "fixed":
             return Fixed(tree["name"], int(tree["size"]), *_logical(tree), aliases=_full(aliases, tree["name"]))
         case str() if kind in _PRIMITIVES:
-            return Primitive(kind, *_logical(tree))
+            return Primitive(kind, *_logical(tree), of_connect=logical_type(kind, tree.get("connect.name")))
     return _build(kind, named, above)
 
 

@@ -260,6 +260,31 @@ def test_a_number_with_a_unit_is_the_same_time_in_the_querys_unit_or_refused(wri
         read(logical(written), logical(wanted), body)
 
 
+def named_long(name, logical_type=None):
+    """As Debezium and Connect write a long: with the name of its meaning, and Connect's own with a logical type."""
+    return {"type": "long", "connect.name": name} | ({"logicalType": logical_type} if logical_type else {})
+
+
+MILLIS, MICROS = named_long("io.debezium.time.Timestamp"), named_long("io.debezium.time.MicroTimestamp")
+CONNECTS = named_long("org.apache.kafka.connect.data.Timestamp", "timestamp-millis")
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [(MILLIS, MICROS), (MICROS, MILLIS), (MICROS, CONNECTS), (CONNECTS, MICROS), (MICROS, logical("timestamp-millis"))],
+)
+def test_a_number_whose_connect_name_has_another_unit_is_refused(written, wanted):
+    with pytest.raises(Incompatible, match=r"cannot be read as .*connect\.name.*connect_types=True"):
+        read(written, wanted, varint(1_234))
+
+
+@pytest.mark.parametrize("written", [MILLIS, "long"])
+@pytest.mark.parametrize("wanted", ["long", MILLIS, CONNECTS, logical("timestamp-millis")])
+def test_a_number_whose_connect_name_has_no_other_unit_is_what_the_querys_schema_says(written, wanted):
+    is_time = "logicalType" in wanted
+    assert read(written, wanted, varint(1_234)) == (datetime(1970, 1, 1, 0, 0, 1, 234_000, UTC) if is_time else 1_234)
+
+
 @pytest.mark.parametrize("wanted", ["float", "double"])
 @pytest.mark.parametrize("written", ["date", "timestamp-millis"])
 def test_a_number_without_a_logical_type_is_the_number_itself(written, wanted):
