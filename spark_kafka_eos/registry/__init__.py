@@ -7,7 +7,7 @@ arrow                                            for Arrow, and what the argumen
 decoding                                         from a column of framed values
 framing client                                   the schema of each value; the registry
 formats                                          what a schema type does
-rows                                             cursors into the bytes of all rows
+rows kinds                                       cursors into the bytes of all rows; what an Arrow type is
 avro avro_schema avro_reading avro_writing       Avro
 avro_logical avro_defaults avro_extent           what logical types become; a field's default; where a value ends
 protobuf proto_text                              Protobuf; the text of a .proto file

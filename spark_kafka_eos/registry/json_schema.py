@@ -9,8 +9,8 @@
 | one of these or null | the same |
 | everything else (several types, tuples, no type, …) | string: the part's text in JSON, read and written as it is |
 
-`json_shapes` says which of these a part is. A null is written where the schema requires the field; elsewhere the field
-is left out.
+`json_shapes` says which of these a part is. A null is written where the schema requires the field, of each value or
+of this one, as `then` and branches do; elsewhere the field is left out.
 
 Whoever writes to a topic may choose the schema of a value. So a pattern takes time linear in the value, or, if it looks
 around or back, a bounded number of steps, and a schema's references are looked up among those of the registry only.
@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import jsonschema_rs
@@ -69,7 +71,7 @@ class JsonFormat:
         except (TypeError, AttributeError, RecursionError) as error:  # of a schema that it refers to
             raise UnsupportedSchema(f"not a JSON schema: {type(error).__name__}") from error
         self._read = reader(self._shape)
-        self._writers: dict[pa.DataType, Writer] = {}
+        self._writers: dict[pa.DataType, tuple[Writer, Writer]] = {}  # the other one with all nulls
         self.arrow: pa.DataType = self._shape.arrow
         self.name: str = schema.get("title", "") if isinstance(schema, dict) else ""
 
@@ -92,15 +94,19 @@ class JsonFormat:
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
         convert = self._writers.get(column.type)
         if convert is None:
-            convert = self._writers[column.type] = writer(self._shape, column.type)
-        return pa.array([self._written(value, convert, prefix) for value in values(column)], pa.binary())
+            both = writer(self._shape, column.type), writer(self._shape, column.type, nulls=True)
+            convert = self._writers[column.type] = both
+        return pa.array([self._written(value, *convert, prefix) for value in values(column)], pa.binary())
 
-    def _written(self, value: object, convert: Writer, prefix: bytes) -> bytes | None:
+    def _written(self, value: object, convert: Writer, in_full: Writer, prefix: bytes) -> bytes | None:
         if value is None:
             return None
         plain = convert(value)
         try:
             error = next(self._validator.iter_errors(plain), None)
+            if error is not None:
+                fitting = _with_nulls(plain, in_full(value), self._validator)
+                plain, error = (plain, error) if fitting is None else (fitting, None)
             text = json_text(plain)
         except ValueError:  # neither has these numbers, and its text may have the value
             raise InvalidRow("the value has what JSON has not: NaN or infinity") from None
@@ -108,6 +114,49 @@ class JsonFormat:
             path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
             raise InvalidRow(f"${path} does not fit its JSON schema: {error.kind.name}")
         return prefix + text.encode()
+
+
+_Nulls = frozenset[tuple[tuple[str | int, ...], str]]  # the path of an object, and a field in it
+_MOST_TRIES = 50  # of a row, which may be of a schema with any number of branches
+
+
+def _with_nulls(plain: Any, full: Any, validator: jsonschema_rs.Validator) -> Any:
+    """`plain` with those nulls of `full` with which it fits; None if there are none, or too many to try."""
+    pending: list[_Nulls] = [frozenset()]
+    for _ in range(_MOST_TRIES):
+        if not pending:
+            break
+        nulls = pending.pop()
+        tried = deepcopy(plain)
+        for path, name in nulls:
+            _at(tried, path)[name] = None
+        errors = list(validator.iter_errors(tried))
+        if not errors:
+            return tried
+        pending += [nulls | more for more in reversed(_ways(errors, full)) if not more <= nulls]
+    return None
+
+
+def _ways(errors: list[jsonschema_rs.ValidationError], full: Any) -> list[_Nulls]:
+    """The nulls of `full` that end errors of missing fields, in as many ways as the first branching has branches."""
+    ways: list[_Nulls] = [frozenset()]
+    for error in errors:
+        match error.kind:
+            case jsonschema_rs.ValidationErrorKind.Required(name):
+                there = _at(full, error.instance_path)
+                if name in there and there[name] is None:
+                    ways = [way | {(tuple(error.instance_path), name)} for way in ways]
+            case jsonschema_rs.ValidationErrorKind.AnyOf(branches) | jsonschema_rs.ValidationErrorKind.OneOfNotValid(
+                branches
+            ) if len(ways) == 1:
+                ways = [ways[0] | way for branch in branches for way in _ways(branch, full)]
+    return ways
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    for part in path:
+        value = value[part]
+    return value
 
 
 def _parsed(text: SchemaText) -> tuple[Any, jsonschema_rs.Validator, Any]:

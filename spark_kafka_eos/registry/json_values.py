@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.json_shapes import TEXT, Shape, ShapeKind
+from spark_kafka_eos.registry.kinds import is_list, is_number, is_text
 
 Reader = Callable[[Any], Any]  # raises OutOfRange, TypeError, ValueError or AttributeError
 Writer = Callable[[Any], Any]  # raises InvalidRow
@@ -145,22 +146,22 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def writer(shape: Shape, kind: pa.DataType, path: str = "$") -> Writer:
-    """From a value of `values`, not None, to one that `json_text` takes. Raises InvalidSchema, with the path of the
-    part, if values of type `kind` are not of this shape.
+def writer(shape: Shape, kind: pa.DataType, path: str = "$", *, nulls: bool = False) -> Writer:
+    """From a value of `values`, not None, to one that `json_text` takes, with all `nulls` or those that every value
+    needs. Raises InvalidSchema, with the path of the part, if values of type `kind` are not of this shape.
     """
     if pa.types.is_dictionary(kind):
-        return writer(shape, kind.value_type, path)
+        return writer(shape, kind.value_type, path, nulls=nulls)
     match shape.kind:
         case _ if pa.types.is_null(kind):
             return _unchanged
         case "struct" if pa.types.is_struct(kind):
-            return _struct_writer(shape, kind, path)
-        case "map" if pa.types.is_map(kind) and _is_text(kind.key_type):
-            return _map_writer(writer(shape.element, kind.item_type, f"{path}.*"))
-        case "list" if _is_list(kind):
-            return _list_writer(writer(shape.element, kind.value_type, f"{path}[*]"))
-        case "text" if _is_text(kind):
+            return _struct_writer(shape, kind, path, nulls)
+        case "map" if pa.types.is_map(kind) and is_text(kind.key_type):
+            return _map_writer(writer(shape.element, kind.item_type, f"{path}.*", nulls=nulls))
+        case "list" if is_list(kind):
+            return _list_writer(writer(shape.element, kind.value_type, f"{path}[*]", nulls=nulls))
+        case "text" if is_text(kind):
             return _parser(path)
         case "text" if (natural := _natural(kind)) is not None:
             return writer(natural, kind, path)
@@ -176,18 +177,18 @@ def _scalar_writer(shape: ShapeKind, kind: pa.DataType) -> Writer | None:
     match shape:
         case "integer" if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
             return _whole
-        case "integer" | "number" if _is_number(kind):
+        case "integer" | "number" if is_number(kind):
             return _unchanged
         case "boolean" if pa.types.is_boolean(kind):
             return _unchanged
-        case "string" if _is_text(kind):
+        case "string" if is_text(kind):
             return _unchanged
         case "string" if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return _iso
     return None
 
 
-def _struct_writer(shape: Shape, kind: pa.StructType, path: str) -> Writer:
+def _struct_writer(shape: Shape, kind: pa.StructType, path: str, nulls: bool) -> Writer:
     names = [field.name for field in kind]
     unknown = set(names) - shape.parts.keys()
     if unknown:
@@ -196,7 +197,7 @@ def _struct_writer(shape: Shape, kind: pa.StructType, path: str) -> Writer:
     if len(set(names)) < len(names):
         raise InvalidSchema(f"{path} has two fields of one name")
     fields = [
-        (name, writer(part, kind.field(name).type, f"{path}.{name}"), name in shape.required)
+        (name, writer(part, kind.field(name).type, f"{path}.{name}", nulls=nulls), nulls or name in shape.required)
         for name, part in shape.parts.items()
         if name in names
     ]
@@ -270,27 +271,15 @@ def _natural(kind: pa.DataType) -> Shape | None:
         return Shape("struct", parts, frozenset(parts))
     if pa.types.is_map(kind):
         return Shape("map", {"element": _natural(kind.item_type) or TEXT})
-    if _is_list(kind):
+    if is_list(kind):
         return Shape("list", {"element": _natural(kind.value_type) or TEXT})
     if pa.types.is_boolean(kind):
         return Shape("boolean")
-    if _is_number(kind):
+    if is_number(kind):
         return Shape("number")
-    if _is_text(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if is_text(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return Shape("string")
     return None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def json_text(value: Any) -> str:

@@ -43,6 +43,7 @@ from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import SchemaText, is_descriptor
 from spark_kafka_eos.registry.connect_types import digits
+from spark_kafka_eos.registry.kinds import is_bytes, is_list, is_number, is_text
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.proto_text import descriptor_of
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
@@ -105,6 +106,8 @@ class ProtobufFormat:
         self.name: str = self._message.full_name
         self._class = GetMessageClass(self._message)
         self._indexes = _indexes(self._message)
+        self._has_required = _has_required(self._message, set())
+        self._fitting: set[pa.DataType] = set()  # types of columns that were checked
 
     def reader(self, written: SchemaText) -> ReadColumn:
         files = _files(written)
@@ -137,15 +140,24 @@ class ProtobufFormat:
                     rows.note_one(number, Cause.UNDECODABLE if written is None else Cause.WRONG_SCHEMA)
 
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
-        if not (pa.types.is_struct(column.type) or pa.types.is_null(column.type)):
-            raise InvalidSchema(f"the value has the type {column.type}, and its schema is message {self.name}")
+        if column.type not in self._fitting:
+            _check_message(self._message, column.type, self.name)
+            self._fitting.add(column.type)
         start = prefix + self._indexes
-        values = (None if value is None else self._written(value, start) for value in column.to_pylist())
+        try:
+            rows = column.to_pylist()
+        except (ValueError, OverflowError):  # its text has the value
+            raise InvalidRow(
+                "a timestamp or an interval is longer than Python's, or has parts of a microsecond"
+            ) from None
+        values = (None if value is None else self._written(value, start) for value in rows)
         return pa.array(list(values), pa.binary())
 
     def _written(self, value: dict[str, Any], start: bytes) -> bytes:
         message = self._class()
         _fill(message, value, self._message.full_name)
+        if self._has_required and not message.IsInitialized():  # else Protobuf raises with keys of maps, or crashes
+            raise InvalidRow(f"a required field of message {self.name} is null, or one within it")
         return start + cast(bytes, message.SerializeToString(deterministic=True))
 
 
@@ -318,6 +330,23 @@ def _repeated(field: FieldDescriptor) -> bool:
     return bool(field.label == _F.LABEL_REPEATED)
 
 
+def _has_required(message: Descriptor, seen: set[str]) -> bool:
+    """Whether the message, or one within it, has a field that must be set."""
+    if message.full_name in seen:
+        return False
+    seen.add(message.full_name)
+    return any(
+        _is_required(field) or (field.message_type is not None and _has_required(field.message_type, seen))
+        for field in message.fields
+    )
+
+
+def _is_required(field: FieldDescriptor) -> bool:
+    if hasattr(field, "is_required"):
+        return bool(field.is_required)
+    return bool(field.label == _F.LABEL_REQUIRED)
+
+
 def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
@@ -425,9 +454,22 @@ def _array(values: list[Any], kind: pa.DataType, rows: Rows | None) -> pa.Array:
         try:
             pa.array([value], kind)
         except _MISFITS:
-            rows.note_one(number, Cause.OUT_OF_RANGE)
+            rows.note_one(number, Cause.UNDECODABLE if _has_no_text(value, kind) else Cause.OUT_OF_RANGE)
             kept[number] = None
     return pa.array(kept, kind)
+
+
+def _has_no_text(value: Any, kind: pa.DataType) -> bool:
+    """Whether a string of proto2 in the value is not UTF-8: Protobuf has its bytes then."""
+    if value is None:
+        return False
+    if pa.types.is_map(kind):
+        return any(_has_no_text(key, kind.key_type) or _has_no_text(item, kind.item_type) for key, item in value)
+    if pa.types.is_list(kind):
+        return any(_has_no_text(item, kind.value_type) for item in value)
+    if pa.types.is_struct(kind):
+        return any(_has_no_text(value[part.name], part.type) for part in kind)
+    return bool(pa.types.is_string(kind) and isinstance(value, bytes))
 
 
 _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)
@@ -459,7 +501,7 @@ def _taker(field: FieldDescriptor, value_types: _ValueTypes) -> Callable[[Any], 
 def _python(field: FieldDescriptor, value_types: _ValueTypes) -> Callable[[Any], Any]:
     """The function from a single value to what `pa.array` takes."""
     if field.type == _F.TYPE_ENUM:
-        names = {number: symbol.name for number, symbol in field.enum_type.values_by_number.items()}
+        names = {symbol.number: symbol.name for symbol in reversed(field.enum_type.values)}  # of several the first
         return lambda number: names.get(number, str(number))
     if field.message_type is None:
         return lambda value: value
@@ -488,11 +530,62 @@ def _python(field: FieldDescriptor, value_types: _ValueTypes) -> Callable[[Any],
 # Writing.
 
 
-def _fill(message: Any, value: dict[str, Any], path: str) -> None:
-    fields = message.DESCRIPTOR.fields_by_name
-    unknown = set(value) - set(fields)
+def _check_message(message: Descriptor, kind: pa.DataType, path: str) -> None:
+    """Raise InvalidSchema if no value of the type, but null, is one of the message."""
+    if pa.types.is_null(kind):
+        return
+    if not pa.types.is_struct(kind):
+        raise _wrong_type(path, kind, f"message {message.full_name}")
+    fields = message.fields_by_name
+    unknown = {part.name for part in kind} - set(fields)
     if unknown:
         raise InvalidSchema(f"{path} has fields that its message lacks: {', '.join(sorted(unknown))}")
+    for part in kind:
+        _check_field(fields[part.name], part.type, f"{path}.{part.name}")
+
+
+def _check_field(field: FieldDescriptor, kind: pa.DataType, path: str) -> None:
+    """Python would take a text for a list of its letters, and a list of pairs for a map of their fields' names."""
+    if not _repeated(field):
+        _check_single(field, kind, path)
+    elif _is_map(field) and pa.types.is_map(kind):
+        of_key, of_value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
+        _check_single(of_key, kind.key_type, f"{path}.key")
+        _check_single(of_value, kind.item_type, f"{path}.value")
+    elif is_list(kind) and not _is_map(field):
+        _check_single(field, kind.value_type, f"{path}.element")
+    elif not pa.types.is_null(kind):
+        raise _wrong_type(path, kind, "a map" if _is_map(field) else "an array")
+
+
+def _check_single(field: FieldDescriptor, kind: pa.DataType, path: str) -> None:
+    message = field.message_type
+    name = "" if message is None else message.full_name
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if name in _WRAPPERS:
+        _check_single(message.fields_by_name["value"], kind, path)
+    elif message is not None and message.fields and name not in _VALUE_TYPES:
+        _check_message(message, kind, path)
+    elif not (pa.types.is_null(kind) or _takes(field)(kind)):
+        raise _wrong_type(path, kind, str(_single(field, Nesting(), _VALUE_TYPES)))
+
+
+def _takes(field: FieldDescriptor) -> Callable[[pa.DataType], bool]:
+    if field.message_type is None:
+        return _TAKES.get(field.type, is_number)
+    return _TAKES.get(field.message_type.full_name, _TAKES[_F.TYPE_BOOL])  # without fields
+
+
+def _wrong_type(path: str, kind: pa.DataType, wanted: str) -> InvalidSchema:
+    return InvalidSchema(
+        f"{path} has the type {kind}, and its Protobuf schema wants {wanted}",
+        action="Cast the column, or leave it out.",
+    )
+
+
+def _fill(message: Any, value: dict[str, Any], path: str) -> None:
+    fields = message.DESCRIPTOR.fields_by_name
     for name, part in value.items():
         if part is None:
             continue
@@ -591,6 +684,16 @@ def _floating(value: Any, *, is_single: bool) -> float:
     return number
 
 
+# The types of columns that a field takes, by its type or message; all others take numbers.
+_TAKES: dict[int | str, Callable[[pa.DataType], bool]] = {
+    _F.TYPE_BOOL: pa.types.is_boolean,
+    _F.TYPE_STRING: lambda kind: is_text(kind) or is_bytes(kind),
+    _F.TYPE_BYTES: is_bytes,
+    _F.TYPE_ENUM: lambda kind: is_text(kind) or is_number(kind),
+    _TIMESTAMP: lambda kind: bool(pa.types.is_timestamp(kind) and kind.tz is not None),
+    _DURATION: pa.types.is_duration,
+    **dict.fromkeys(_JSON, is_text),
+}
 # Python's types of values that a field takes as they are.
 _PLAIN = {
     **dict.fromkeys((_F.CPPTYPE_INT32, _F.CPPTYPE_INT64, _F.CPPTYPE_UINT32, _F.CPPTYPE_UINT64), frozenset({int})),

@@ -338,6 +338,53 @@ def test_a_field_that_is_null_is_written_where_the_schema_requires_it_and_is_lef
         written(nested, column)
 
 
+NULLABLE = {"type": ["integer", "null"]}
+NULLABLES = {"type": "object", "properties": {"a": NULLABLE, "b": NULLABLE, "c": {"type": "integer"}, "d": NULLABLE}}
+
+
+@pytest.mark.parametrize(
+    ("requires", "value"),
+    [
+        ({"if": {"required": ["c"]}, "then": {"required": ["a"]}}, {"a": None, "c": 1}),
+        ({"if": {"required": ["c"]}, "else": {"required": ["a"]}}, {"a": None}),
+        ({"dependentRequired": {"c": ["a", "b"]}}, {"a": None, "b": None, "c": 1}),
+        ({"dependentRequired": {"c": ["a"], "a": ["b"]}}, {"a": None, "b": None, "c": 1}),
+        ({"dependentSchemas": {"c": {"required": ["b"]}}}, {"b": None, "c": 1}),
+        ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"a": None}),
+        ({"anyOf": [{"required": ["c"]}, {"required": ["b"]}]}, {"b": None}),
+        ({"oneOf": [{"required": ["a", "d"]}, {"required": ["b", "c"]}]}, {"a": None, "d": None}),
+        ({"allOf": [{"anyOf": [{"anyOf": [{"required": ["a"]}]}, {"required": ["c"]}]}]}, {"a": None}),
+    ],
+)
+@pytest.mark.parametrize("place", ["top", "item"])
+def test_a_null_that_only_a_part_of_the_schema_requires_is_written_so_that_a_valid_record_can_be_copied(
+    requires, value, place
+):
+    schema: dict[str, Any] = DRAFT_2020 | NULLABLES | requires
+    if place == "item":
+        schema = {
+            **DRAFT_2020,
+            "type": "object",
+            "properties": {"list": {"type": "array", "items": NULLABLES | requires}},
+        }
+        value = {"list": [{"c": 1, "a": 2, "b": 3}, value]}
+    column = format_of(QuerySchema(text_of(schema))).reader(text_of(schema))(
+        rows_of(pa.array([json.dumps(value).encode()]))
+    )
+    assert written(schema, column) == [value]
+
+
+def test_a_branch_that_needs_more_than_nulls_is_refused_as_before():
+    schema = (
+        DRAFT_2020
+        | NULLABLES
+        | {"anyOf": [{"required": ["a", "c"]}, {"properties": {"b": {"const": 1}}, "required": ["b"]}]}
+    )
+    kind = format_of(QuerySchema(text_of(schema))).arrow
+    with pytest.raises(InvalidRow, match=r"\$ does not fit its JSON schema: anyOf"):
+        written(schema, pa.array([{"a": None, "b": None, "c": None, "d": None}], kind))
+
+
 def test_a_field_that_is_required_and_may_not_be_null_is_refused_when_it_is():
     schema = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
     with pytest.raises(InvalidRow, match=r"\$\.a does not fit its JSON schema: type"):
