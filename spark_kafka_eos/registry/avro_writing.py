@@ -211,6 +211,9 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
             action="Cast the column: the unit or the time zone is not guessed.",
         )
     try:
+        if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
+            # Arrow would ask for the digits of the largest number of the type.
+            column = column.cast(pa.decimal256(76, kind.scale))
         cast = column.cast(kind)
     except pa.ArrowNotImplementedError:
         raise InvalidSchema(f"{path} has the type {column.type}, and its Avro schema wants {kind}") from None

@@ -225,6 +225,20 @@ def test_no_time_zone_no_unit_and_no_truth_of_a_number_is_made_up(kind, wanted):
                 write(schema, column)
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64()])
+@pytest.mark.parametrize("base", [{"type": "bytes"}, {"type": "fixed", "name": "F", "size": 16}], ids=str)
+def test_a_whole_number_is_written_as_a_decimal_that_holds_it(kind, base):
+    """Arrow itself asks for a precision that holds every number of the type."""
+    schema = parse(json.dumps({"type": "record", "name": "R", "fields": [
+        {"name": "a", "type": base | {"logicalType": "decimal", "precision": 9, "scale": 2}}]}))  # fmt: skip
+    column = pa.StructArray.from_arrays([pa.array([12, -99, 0], kind)], ["a"])
+    rows = rows_of(write(schema, column))
+    assert reader(schema, schema)(rows).field("a").to_pylist() == [Decimal("12.00"), Decimal("-99.00"), Decimal("0.00")]
+    if kind != pa.int8():
+        with pytest.raises(InvalidRow, match=r"value\.a has a value that is out of the range of decimal128\(9, 2\)"):
+            write(schema, pa.StructArray.from_arrays([pa.array([10_000_000], kind)], ["a"]))
+
+
 def test_fields_are_matched_by_name():
     fields = [{"name": "a", "type": "int"}, {"name": "b", "type": ["null", "string"], "default": None}]
     schema = parse(json.dumps({"type": "record", "name": "R", "fields": fields}))
