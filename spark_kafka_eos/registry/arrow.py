@@ -242,8 +242,8 @@ def _registered(
     register: bool,
     ignore_rules: bool,
 ) -> SubjectVersion:
-    """The schema as the registry has it under `subject`: the latest version if that says the same, also in other words,
-    because a registry compares texts. Raises ConfigurationError.
+    """The schema as the registry has it under `subject`: a version that says the same, also in other words, because a
+    registry compares texts. Raises ConfigurationError.
     """
     with _reading(
         f"a schema of {subject!r}",
@@ -251,13 +251,23 @@ def _registered(
         unknown=f"the registry at {registry.hosts} does not have this schema under the subject {subject!r}",
         action="Register it, or set register=True.",
     ):
+        session = registry.session
         with suppress(UnknownSchema):
-            latest = registry.session.latest(subject)
-            if same(text, latest.schema) and text.references in ((), latest.schema.references):
+            latest = session.latest(subject)
+            if _says(latest, text):
                 return latest
             if register and not ignore_rules:
                 _refuse_rules(latest, WRITING)  # before anything is registered, which would inherit them
-        return registry.session.registered(subject, text, references, register=register)
+            with suppress(UnknownSchema):
+                return session.registered(subject, text, references, register=False)
+            for version in session.versions(subject):
+                if _says(version, text):
+                    return version
+        return session.registered(subject, text, references, register=register)
+
+
+def _says(version: SubjectVersion, text: SchemaText) -> bool:
+    return same(text, version.schema) and text.references in ((), version.schema.references)
 
 
 _RULES = {

@@ -13,7 +13,7 @@ import base64
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -195,10 +195,29 @@ class Session:
     def latest(self, subject: str) -> SubjectVersion:
         """The latest version of `subject`. Raises UnknownSchema, TooLargeSchema and RegistryError."""
 
+        def fetch(client: SchemaRegistryClient, form: str | None) -> RegisteredSchema:
+            return client.get_latest_version(subject, fmt=form)
+
+        return self._version(subject, fetch)
+
+    def versions(self, subject: str) -> Iterator[SubjectVersion]:
+        """The versions of `subject`, the newest first, without those that are too large or not there any more. Raises
+        UnknownSchema and RegistryError.
+        """
+        numbers = self._ask(f"subject {subject!r}", lambda: self._fetched(lambda client: client.get_versions(subject)))
+        for number in sorted(numbers, reverse=True):
+
+            def fetch(client: SchemaRegistryClient, form: str | None, number: int = number) -> RegisteredSchema:
+                return client.get_version(subject, number, fmt=form)
+
+            with suppress(UnknownSchema, TooLargeSchema):
+                yield self._version(subject, fetch)
+
+    def _version(self, subject: str, fetch: _Fetch[RegisteredSchema]) -> SubjectVersion:
         def ask() -> SubjectVersion:
-            version = self._fetched(lambda client: client.get_latest_version(subject))
+            version = self._fetched(lambda client: fetch(client, None))
             serialized = version.schema.schema_type == "PROTOBUF"
-            version = self._as_descriptor(version, lambda client, form: client.get_latest_version(subject, fmt=form))
+            version = self._as_descriptor(version, fetch)
             where = version.subject or subject
             return SubjectVersion(where, cast(int, version.schema_id), self._text(version.schema, where, serialized))
 

@@ -91,7 +91,7 @@ class ConfluentApi(RegistryHttp):
     def _of(self, context: str, name: str) -> list[Version]:
         return [each for each in self.versions if (each.context, each.subject) == (context, name)]
 
-    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Json:
+    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
         self.requests.append(f"{method} {unquote(path)}")
         target = urlsplit(path)
         query = {name: values[-1] for name, values in parse_qs(target.query).items()}
@@ -119,14 +119,19 @@ class ConfluentApi(RegistryHttp):
                 if (each.schema, each.references) == (body["schema"], body.get("references") or []):
                     return each.registered(form)
             raise _not_there(40403)
-        if (new := re.fullmatch(r"/subjects/([^/]+)/versions", path)) and method == "POST":
-            subject = unquote(new[1])
-            before = self._of(*parts(subject))
-            rules = body.get("ruleSet") or (before[-1].rules if before else None)  # they are inherited
-            references = {each["name"]: (each["subject"], each["version"]) for each in body.get("references") or []}
-            kind = body.get("schemaType") or "AVRO"
-            return {"id": self.put(subject, body["schema"], kind, references=references, rules=rules).schema_id}
+        if every := re.fullmatch(r"/subjects/([^/]+)/versions", path):
+            return self._versions(unquote(every[1]), body if method == "POST" else None)
         raise _not_there(404)
+
+    def _versions(self, subject: str, body: Mapping[str, Any] | None) -> Any:
+        """Their numbers, or a new one."""
+        before = self._of(*parts(subject))
+        if body is None:
+            return [each.number for each in before if not each.deleted]
+        rules = body.get("ruleSet") or (before[-1].rules if before else None)  # they are inherited
+        references = {each["name"]: (each["subject"], each["version"]) for each in body.get("references") or []}
+        kind = body.get("schemaType") or "AVRO"
+        return {"id": self.put(subject, body["schema"], kind, references=references, rules=rules).schema_id}
 
     def _by_id(self, schema_id: int, subject: str | None) -> Version:
         context, name = parts(subject or "")
@@ -146,7 +151,7 @@ class WithoutDescriptors(ConfluentApi):
     what was registered as a descriptor, and for a file that refers to another one it fails.
     """
 
-    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Json:
+    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
         told = super().answer(method, path, body)
         if "format=serialized" not in path:
             return told

@@ -273,6 +273,30 @@ def test_a_schema_whose_keys_are_in_another_order_is_the_one_that_the_registry_h
         confluent_encoder(api.url, topic="orders", schema=other.replace("a", "b"), schema_type=kind)
 
 
+@pytest.mark.parametrize("register", [False, True])
+@pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
+def test_a_schema_that_says_the_same_as_an_older_version_in_other_words_is_that_one(
+    api: ConfluentApi, kind: Any, register: bool
+) -> None:
+    texts = {
+        "AVRO": [record(**{name: "int"}) for name in "abc"],
+        "JSON": [json.dumps({"type": "object", "properties": {name: {"type": "integer"}}}) for name in "abc"],
+        "PROTOBUF": [f'syntax = "proto3"; message Order {{ int32 {name} = 1; }}' for name in "abc"],
+    }[kind]
+    for text in texts:
+        api.put("orders-value", text, kind)
+    words = texts[1].replace("{", "{ ").replace(" = 1;", " =1 ; // in other words\n")
+    encoder = confluent_encoder(api.url, topic="orders", schema=words, schema_type=kind, register=register)
+    assert encoder.schema_id == 2
+    assert len(api.versions) == 3
+    api.versions[1].deleted = True
+    if register:
+        assert confluent_encoder(api.url, topic="orders", schema=words, schema_type=kind, register=True).schema_id == 4
+        return
+    with pytest.raises(ConfigurationError, match="does not have this schema"):
+        confluent_encoder(api.url, topic="orders", schema=words, schema_type=kind)
+
+
 # -- Protobuf, which the registry has as text
 
 PROTO = '// orders\nsyntax = "proto3"; package shop; import "addr.proto"; message Order { addr.Addr to = 1; }'
