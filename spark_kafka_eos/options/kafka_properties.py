@@ -164,14 +164,16 @@ WITHOUT_EFFECT: dict[str, str] = {
         ),
         OF_REGISTRY: (
             "auto.register.schemas",
-            "basic.auth.credentials.source",
-            "basic.auth.user.info",
-            "bearer.auth.credentials.source",
-            "bearer.auth.token",
+            "basic.auth.*",
+            "bearer.auth.*",
+            "json.fail.invalid.schema",
+            "json.value.type",
             "key.subject.name.strategy",
-            "schema.registry.basic.auth.user.info",
-            "schema.registry.url",
+            "latest.compatibility.strict",
+            "normalize.schemas",
+            "schema.registry.*",
             "specific.avro.reader",
+            "specific.protobuf.value.type",
             "use.latest.version",
             "value.subject.name.strategy",
         ),
@@ -198,3 +200,14 @@ WITHOUT_EFFECT: dict[str, str] = {
     "fetchOffset.numRetries": "kafka.delivery.timeout.ms limits the retries",
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms sets the backoff between retries",
 }
+
+_FAMILIES = {name.removesuffix("*"): reason for name, reason in WITHOUT_EFFECT.items() if name.endswith("*")}
+
+
+def without_effect(name: str) -> str | None:
+    """Why a property has no effect, by its name as documented or, of a family, in lower case; None if it is none of
+    those.
+    """
+    return WITHOUT_EFFECT.get(name) or next(
+        (reason for family, reason in _FAMILIES.items() if name.lower().startswith(family)), None
+    )

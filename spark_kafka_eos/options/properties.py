@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from spark_kafka_eos.errors import ConfigurationError
-from spark_kafka_eos.options.kafka_properties import OF_REGISTRY, WITHOUT_EFFECT
+from spark_kafka_eos.options.kafka_properties import OF_REGISTRY, without_effect
 from spark_kafka_eos.options.table import is_known, say_without_effect, similar
 
 _LINE_TERMINATOR = re.compile("\r\n|\r|\n")
@@ -45,7 +45,7 @@ def from_properties(path: str | PathLike[str]) -> dict[str, str]:
                     action=similar(prefixed, at_least=0.9)
                     or "To continue a value in the next line, end the line with a backslash.",
                 )
-            if WITHOUT_EFFECT.get(prefixed) == OF_REGISTRY:  # may be a secret, which no option of Spark is to have
+            if without_effect(prefixed) == OF_REGISTRY:  # may be a secret, which no option of Spark is to have
                 say_without_effect(prefixed, OF_REGISTRY)
                 continue
             properties[prefixed] = value

@@ -18,7 +18,7 @@ from spark_kafka_eos.kafka.auth.secret import Secret, keys
 from spark_kafka_eos.kafka.auth.security import MECHANISMS, PROTOCOLS
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.options import parsers as p
-from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT
+from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT, without_effect
 
 _log = logger(__name__)
 
@@ -423,7 +423,7 @@ def _row(name: str, side: Side) -> Option | None:
         raise ConfigurationError(row.name, f"is an option of the {row.side.value}, not of the {side.value}")
     if reason := REFUSED.get(name):
         raise ConfigurationError(name, reason)
-    if reason := WITHOUT_EFFECT.get(name):
+    if reason := without_effect(name):
         say_without_effect(name, reason)
         return None
     raise ConfigurationError(name, "unknown option", action=similar(name, side))
@@ -431,7 +431,7 @@ def _row(name: str, side: Side) -> Option | None:
 
 def is_known(name: str) -> bool:
     """Whether this is an option, or a property of Kafka's clients that is refused or has no effect."""
-    return name.lower() in _SPELLED
+    return name.lower() in _SPELLED or without_effect(name) is not None
 
 
 def similar(unknown: str, side: Side = BOTH, *, at_least: float = 0.6) -> str:

@@ -298,6 +298,31 @@ def test_strimzis_names_of_a_token_endpoint_are_those_of_the_client(security_of)
         security_of(without_handler)
 
 
+OF_REGISTRY = """\
+schema.registry.basic.auth.credentials.source=USER_INFO
+schema.registry.ssl.truststore.location=/etc/registry.pem
+schema.registry.ssl.key.password=SECRET
+Schema.Registry.of.a.later.release=SECRET
+bearer.auth.issuer.endpoint.url=https://idp.example/SECRET
+normalize.schemas=true
+"""
+
+
+def test_each_setting_of_a_registry_is_named_in_a_warning_and_becomes_no_option(tmp_path, caplog):
+    path = tmp_path / "client.properties"
+    path.write_text(OF_REGISTRY + "client.id=me\n")
+    assert from_properties(path) == {"kafka.client.id": "me"}
+    for name in (line.partition("=")[0] for line in OF_REGISTRY.splitlines()):
+        assert f"kafka.{name} has no effect: it is for a schema registry" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+def test_a_setting_of_a_registry_has_no_effect_as_an_option_either(caplog):
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.schema.registry.ssl.truststore.type": "PEM"}
+    source_options(given)
+    assert "kafka.schema.registry.ssl.truststore.type has no effect: it is for a schema registry" in caplog.text
+
+
 def test_what_a_file_has_for_a_registry_is_named_in_a_warning_and_becomes_no_option(security_of, caplog):
     security_of(CONFLUENT_CLOUD)
     for name in ("schema.registry.url", "basic.auth.credentials.source", "basic.auth.user.info"):
