@@ -41,6 +41,10 @@ DIFFERENTIAL_AVRO = (
     "tests/unit/registry/test_avro_against_java.py"
     "::test_a_changed_schema_is_read_as_avros_java_reads_it_or_the_page_says_why_not"
 )
+DIFFERENTIAL_PROTOBUF = (
+    "tests/unit/registry/test_protobuf_against_java.py"
+    "::test_a_changed_file_is_read_and_written_as_protobufs_java_does_or_the_page_says_why_not"
+)
 SOAKED = ("own-0", "own-1", "own-2", "driver-0", "executors-0", "arrow-0")  # ways to write
 # What pytest gets for each part, besides `-m slow`.
 PARTS = {
@@ -142,6 +146,7 @@ PARTS = {
         "tests/unit/registry/test_protobuf_samples.py",
     ],
     **{f"differential-avro-{part}": [f"{DIFFERENTIAL_AVRO}[{part}]"] for part in range(10)},
+    **{f"differential-protobuf-{part}": [f"{DIFFERENTIAL_PROTOBUF}[{part}]"] for part in range(5)},
     "clusters": [
         "tests/spark/test_databricks.py",
         "tests/spark/test_doctor.py",

@@ -1,5 +1,5 @@
 """Jars that the laboratory and the tests need besides brokers: Kafka's tools, Spark's own connector, Spark's Avro and
-Java's, Debezium's classes.
+Java's, Java's Protobuf, Debezium's classes.
 """
 
 from __future__ import annotations
@@ -65,6 +65,12 @@ def java_avro() -> Bundle:
         Module(organisation="org.slf4j", name="slf4j-nop", revision="2.0.17"),
     )
     return Bundle(name="avro", version="1.12.1", modules=modules)
+
+
+def java_protobuf() -> Bundle:
+    """Protobuf's own implementation in Java."""
+    module = Module(organisation="com.google.protobuf", name="protobuf-java", revision="4.36.2")
+    return Bundle(name="protobuf", version="4.36.2", modules=(module,))
 
 
 def debezium() -> Bundle:

@@ -110,6 +110,7 @@ IN_SEVERAL = {
     "tests/spark/test_soak.py",
     "tests/spec/test_real_faults.py",
     "tests/unit/registry/test_avro_against_java.py",
+    "tests/unit/registry/test_protobuf_against_java.py",
 }
 
 
@@ -122,9 +123,11 @@ def test_the_parts_of_a_file_are_all_of_it():
     assert f"_PARTS = 1_500, 1_000_000, {len(histories)}\n" in seeds
     assert f"_REAL_TIME_PARTS = 100_000, {len(in_real_time)}\n" in seeds
     assert histories == [[f"{slow_run.HISTORIES}[{number}]"] for number in range(len(histories))]
-    differential = [paths for part, paths in slow_run.PARTS.items() if part.startswith("differential-avro-")]
-    assert f"\nPARTS = {len(differential)} " in (ROOT / "tests/unit/registry/test_avro_against_java.py").read_text()
-    assert differential == [[f"{slow_run.DIFFERENTIAL_AVRO}[{number}]"] for number in range(len(differential))]
+    for kind, test in (("avro", slow_run.DIFFERENTIAL_AVRO), ("protobuf", slow_run.DIFFERENTIAL_PROTOBUF)):
+        differential = [paths for part, paths in slow_run.PARTS.items() if part.startswith(f"differential-{kind}-")]
+        page = (ROOT / f"tests/unit/registry/test_{kind}_against_java.py").read_text()
+        assert f"\nPARTS = {len(differential)} " in page
+        assert differential == [[f"{test}[{number}]"] for number in range(len(differential))]
     brokers = ("verified", "not-verified")
     assert f'"verification", [True, False], ids=["{brokers[0]}", "{brokers[1]}"]' in seeds
     assert [slow_run.PARTS[f"late-drivers-{each}"] for each in brokers] == [

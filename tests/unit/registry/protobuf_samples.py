@@ -20,11 +20,11 @@ from google.protobuf.message_factory import GetMessageClass
 from spark_kafka_eos.registry.client import SchemaText
 
 _F = descriptor_pb2.FieldDescriptorProto
-_MODULES = (duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
-_SCALARS = [kind for kind in range(1, 19) if kind not in (_F.TYPE_GROUP, _F.TYPE_MESSAGE, _F.TYPE_ENUM)]
-_KEYS = [kind for kind in _SCALARS if kind not in (_F.TYPE_FLOAT, _F.TYPE_DOUBLE, _F.TYPE_BYTES)]
-_UNPACKABLE = (_F.TYPE_STRING, _F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
-_WELL_KNOWN = [
+MODULES = (duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+SCALARS = [kind for kind in range(1, 19) if kind not in (_F.TYPE_GROUP, _F.TYPE_MESSAGE, _F.TYPE_ENUM)]
+KEYS = [kind for kind in SCALARS if kind not in (_F.TYPE_FLOAT, _F.TYPE_DOUBLE, _F.TYPE_BYTES)]
+UNPACKABLE = (_F.TYPE_STRING, _F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
+WELL_KNOWN = [
     "Timestamp", "Duration", "Struct", "Value", "ListValue", "Empty", "DoubleValue", "FloatValue", "Int64Value",
     "UInt64Value", "Int32Value", "UInt32Value", "BoolValue", "StringValue", "BytesValue",
 ]  # fmt: skip
@@ -66,7 +66,7 @@ class Sample:
             message = messages.pop()
             messages += message.nested_type
             for field in message.field:
-                if field.label == _F.LABEL_REPEATED and field.type not in _UNPACKABLE:
+                if field.label == _F.LABEL_REPEATED and field.type not in UNPACKABLE:
                     field.options.packed = self._chance.random() < 0.5
         other.message = message_of(other.file, self.path)
         other.type = GetMessageClass(other.message)
@@ -79,7 +79,7 @@ def text_of(made: descriptor_pb2.FileDescriptorProto) -> SchemaText:
 
 def message_of(made: descriptor_pb2.FileDescriptorProto, path: list[int]) -> Descriptor:
     pool = DescriptorPool()
-    for module in _MODULES:
+    for module in MODULES:
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     among = list(pool.AddSerializedFile(made.SerializeToString()).message_types_by_name.values())
     for at in path:
@@ -96,7 +96,7 @@ def _file(chance: random.Random) -> descriptor_pb2.FileDescriptorProto:
     made = descriptor_pb2.FileDescriptorProto(name="sample.proto", syntax=chance.choice(("proto2", "proto3")))
     if chance.random() < 0.8:
         made.package = chance.choice(("p", "some.where"))
-    made.dependency.extend(module.DESCRIPTOR.name for module in _MODULES)
+    made.dependency.extend(module.DESCRIPTOR.name for module in MODULES)
     scope = f".{made.package}" if made.package else ""
     enums = [_enum(chance, made.enum_type.add(name="Kind"), scope, made.syntax)]
     known: list[str] = []  # messages that a later one may have as a field
@@ -147,7 +147,7 @@ def _message(
         else:
             _type(chance, field, message, full_name, syntax, known, enums)
             field.label = _label(chance, syntax)
-            if field.label == _F.LABEL_REPEATED and field.type not in _UNPACKABLE and chance.random() < 0.5:
+            if field.label == _F.LABEL_REPEATED and field.type not in UNPACKABLE and chance.random() < 0.5:
                 field.options.packed = chance.random() < 0.5
     if syntax == "proto3":
         _with_optional(chance, message)
@@ -183,14 +183,14 @@ def _type(
     elif draw < 0.27 and known:
         field.type, field.type_name = _F.TYPE_MESSAGE, chance.choice(known)
     elif draw < 0.45:
-        field.type, field.type_name = _F.TYPE_MESSAGE, f".google.protobuf.{chance.choice(_WELL_KNOWN)}"
+        field.type, field.type_name = _F.TYPE_MESSAGE, f".google.protobuf.{chance.choice(WELL_KNOWN)}"
     elif draw < 0.5 and syntax == "proto2":
         group = message.nested_type.add(name=f"G{field.number}")
-        group.field.add(name="a", number=1, label=_F.LABEL_OPTIONAL, type=chance.choice(_SCALARS))
+        group.field.add(name="a", number=1, label=_F.LABEL_OPTIONAL, type=chance.choice(SCALARS))
         field.name = group.name.lower()
         field.type, field.type_name = _F.TYPE_GROUP, f"{full_name}.{group.name}"
     else:
-        field.type = chance.choice(_SCALARS)
+        field.type = chance.choice(SCALARS)
         if syntax == "proto2" and field.type == _F.TYPE_INT32 and chance.random() < 0.5:
             field.default_value = "42"
 
@@ -206,7 +206,7 @@ def _map(
 ) -> None:
     entry = message.nested_type.add(name=f"F{field.number}Entry")
     entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=_F.LABEL_OPTIONAL, type=chance.choice(_KEYS))
+    entry.field.add(name="key", number=1, label=_F.LABEL_OPTIONAL, type=chance.choice(KEYS))
     value = entry.field.add(name="value", number=2, label=_F.LABEL_OPTIONAL)
     draw = chance.random()
     if draw < 0.2 and syntax == "proto3":  # an enum of a map needs 0
@@ -214,9 +214,9 @@ def _map(
     elif draw < 0.4 and known:
         value.type, value.type_name = _F.TYPE_MESSAGE, chance.choice(known)
     elif draw < 0.5:
-        value.type, value.type_name = _F.TYPE_MESSAGE, f".google.protobuf.{chance.choice(_WELL_KNOWN)}"
+        value.type, value.type_name = _F.TYPE_MESSAGE, f".google.protobuf.{chance.choice(WELL_KNOWN)}"
     else:
-        value.type = chance.choice(_SCALARS)
+        value.type = chance.choice(SCALARS)
     field.label, field.type, field.type_name = _F.LABEL_REPEATED, _F.TYPE_MESSAGE, f"{full_name}.{entry.name}"
 
 

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import queue
 import re
 import struct
-import subprocess
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,9 +25,8 @@ from spark_kafka_eos.registry.avro_reading import Incompatible, reader
 from spark_kafka_eos.registry.avro_schema import parse
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import rows_of
-from spark_kafka_eos.testing.jars import files
-from spark_kafka_eos.testing.java import java
 from tests.unit.registry.avro_evolutions import Evolution, Tree, evolution, kind_in_json, kind_of, smaller, text
+from tests.unit.registry.java_process import Java
 
 SOURCE = Path(__file__).with_name("AvroReader.java")
 PAGE = Path(__file__).parents[3] / "docs" / "schemas.md"
@@ -53,61 +49,15 @@ BRANCH = "a default of a union, where a record, an enum, an array or a map is be
 DIFFERENCES = (LOGICAL, RANGE, NAMES, ALIASES, NAMESAKES, NOT_UTF8, NO_ITEM_BYTES, UNUSED, NO_BYTES, BRANCH)
 
 
-class Java:
-    """A JVM that answers lines of questions in their order."""
-
-    def __init__(self) -> None:
-        command: list[str | Path] = [
-            java(),
-            "-XX:TieredStopAtLevel=1",
-            "-Xmx512m",
-            "-cp",
-            ":".join(map(str, files(java_avro()))),
-            SOURCE,
-        ]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._questions: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._ask, self._listen)]
-        for thread in self._threads:
-            thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._questions.put("")  # the end of its input is the end of the process
-        for thread in self._threads:
-            thread.join(60)
-        assert self._process.wait(60) == 0
-
-    def ask(self, case: Evolution) -> None:
-        question = {"writer": case.writer, "reader": case.reader, "bodies": [body.hex() for body in case.bodies()]}
-        self._questions.put(json.dumps(question) + "\n")
-
-    def answer(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._answers.get(timeout=60))
-        return answer
-
-    def _ask(self) -> None:
-        assert self._process.stdin is not None
-        with self._process.stdin as questions:
-            while question := self._questions.get():
-                questions.write(question)
-                if self._questions.empty():
-                    questions.flush()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as answers:
-            for line in answers:
-                self._answers.put(line)
-
-
 @pytest.fixture(scope="module")
 def avros_own():
-    with Java() as running:
+    with Java(SOURCE, java_avro()) as running:
         yield running
+
+
+def question(case: Evolution) -> str:
+    asked = {"writer": case.writer, "reader": case.reader, "bodies": [body.hex() for body in case.bodies()]}
+    return json.dumps(asked)
 
 
 Outcome = Any  # a Cause, a pa.Scalar, or an Exception that must not be raised
@@ -415,7 +365,7 @@ def _is_empty(tree: Tree) -> bool:
 def compare(avros_own: Java, cases: Sequence[Evolution]) -> Iterator[tuple[Evolution, str | None]]:
     """Each record's difference."""
     for case in cases:
-        avros_own.ask(case)
+        avros_own.ask(question(case))
     for case in cases:
         outcomes = here(case)
         answer = avros_own.answer()
@@ -450,7 +400,7 @@ def differences(avros_own: Java, seeds: range) -> Counter[str]:
 
 
 def told(avros_own: Java, case: Evolution) -> str:
-    avros_own.ask(case)
+    avros_own.ask(question(case))
     bodies = [body.hex() for body in case.bodies()]
     return f"""
 writer  {text(case.writer)}

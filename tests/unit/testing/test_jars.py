@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.jars import PERF_TOOLS_VERSION, built_in_connector, java_avro, perf_tools, perf_tools_class_path
+from lab.jars import (
+    PERF_TOOLS_VERSION,
+    built_in_connector,
+    java_avro,
+    java_protobuf,
+    perf_tools,
+    perf_tools_class_path,
+)
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.testing import digests
 from spark_kafka_eos.testing.digests import downloaded
@@ -204,6 +211,7 @@ def test_every_release_that_the_package_and_its_tests_use_is_pinned():
         *clients,
         perf_tools(),
         java_avro(),
+        java_protobuf(),
         *map(built_in_connector, ("3.5.9", "4.0.5", "4.1.4", "4.3.0")),
     ):
         names = digests.pinned(bundle.name, bundle.version)
