@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from spark_kafka_eos.participants.sql import SqlTable
     from spark_kafka_eos.registry.arrow import confluent_decoder, confluent_encoder, connect_decoder
     from spark_kafka_eos.registry.columns import from_confluent, from_connect, to_confluent
+    from spark_kafka_eos.registry.java_properties import registry_from_properties
     from spark_kafka_eos.spark.arrow_stream import arrow_stream
     from spark_kafka_eos.spark.datasource import KafkaEosDataSource
     from spark_kafka_eos.spark.dead_letters import split_errors, to_dead_letters
@@ -166,6 +167,7 @@ __all__ = [
     "must_not_restart",
     "offsets_behind_latest",
     "print_progress",
+    "registry_from_properties",
     "split_errors",
     "stop_on_sigterm",
     "to_confluent",
@@ -196,6 +198,7 @@ __getattr__ = lazy(
         "from_connect": "spark_kafka_eos.registry.columns",
         "from_properties": "spark_kafka_eos.options",
         "offsets_behind_latest": "spark_kafka_eos.observe.lag",
+        "registry_from_properties": "spark_kafka_eos.registry.java_properties",
         "stop_on_sigterm": "spark_kafka_eos.spark.stopping",
         "to_confluent": "spark_kafka_eos.registry.columns",
         "to_dead_letters": "spark_kafka_eos.spark.dead_letters",

@@ -71,7 +71,7 @@ REFUSED: dict[str, str] = {
     for name in names
 }
 
-OF_REGISTRY = "it is for a schema registry, which from_confluent and to_confluent are given"
+OF_REGISTRY = "it is for a schema registry: registry_from_properties reads it"
 _MEMBERSHIP = "the query does not join a consumer group or share group; Spark assigns the partitions"
 _BATCHING = "each task encodes its rows as complete record batches"
 _SOCKETS = "there are few connections, and each is kept open until its task ends"

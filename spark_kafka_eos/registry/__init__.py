@@ -5,7 +5,7 @@ schema: `from_connect`, `connect_decoder`.
 columns                                          for Spark; the only place here with PySpark
 arrow                                            for Arrow, and what the arguments mean
 decoding                                         from a column of framed values
-framing client                                   the schema of each value; the registry
+framing client java_properties                   the schema of each value; the registry; its options in Java's files
 formats                                          what a schema type does
 rows kinds                                       cursors into the bytes of all rows; what an Arrow type is
 avro avro_schema avro_reading avro_writing       Avro
@@ -26,6 +26,7 @@ from spark_kafka_eos.lazy import lazy
 if TYPE_CHECKING:
     from spark_kafka_eos.registry.arrow import confluent_decoder, confluent_encoder, connect_decoder
     from spark_kafka_eos.registry.columns import from_confluent, from_connect, to_confluent
+    from spark_kafka_eos.registry.java_properties import registry_from_properties
 
 __all__ = [
     "confluent_decoder",
@@ -33,6 +34,7 @@ __all__ = [
     "connect_decoder",
     "from_confluent",
     "from_connect",
+    "registry_from_properties",
     "to_confluent",
 ]
 
@@ -44,6 +46,7 @@ __getattr__ = lazy(
         "connect_decoder": "spark_kafka_eos.registry.arrow",
         "from_confluent": "spark_kafka_eos.registry.columns",
         "from_connect": "spark_kafka_eos.registry.columns",
+        "registry_from_properties": "spark_kafka_eos.registry.java_properties",
         "to_confluent": "spark_kafka_eos.registry.columns",
     },
 )
