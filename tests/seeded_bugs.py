@@ -6,7 +6,6 @@ A bug stays in for as long as its context lasts, in this process only.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,9 +17,9 @@ from spark_kafka_eos.appending import barrier
 from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import transactions
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger import verdicts
-from spark_kafka_eos.ledger.answers import CoordinatorAnswers
+from spark_kafka_eos.ledger.answers import BrokerAnswers
+from spark_kafka_eos.ledger.bucket_reader import BucketReader
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -92,7 +91,7 @@ def _ledger_before_init() -> Iterator[None]:
     with (
         mock.patch.object(Owner, "initialise", reading_first(Owner.initialise)),
         mock.patch.object(Owner, "take_over", reading_first(Owner.take_over)),
-        mock.patch.object(CoordinatorAnswers, "confirm", return_value=None),
+        mock.patch.object(BrokerAnswers, "confirm", return_value=None),
     ):
         yield
 
@@ -236,7 +235,7 @@ def _look_always_counts() -> Iterator[None]:
 
     with (
         mock.patch.object(Owner, "_take", counts),
-        mock.patch.object(CoordinatorAnswers, "confirm", return_value=None),
+        mock.patch.object(BrokerAnswers, "confirm", return_value=None),
     ):
         yield
 
@@ -296,16 +295,12 @@ def _requests_are_sent_again() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _offsets_before_the_buckets() -> Iterator[None]:
-    """The group's offsets are read before the buckets are taken, so that what a task commits in between is not seen."""
+    """Where the buckets ended is read before they are taken, so that what a task commits in between is not seen."""
     start = RealTimeDriver._start
 
     def read_first(self: RealTimeDriver, batch: MicroBatch, *args: Any, **options: Any) -> Any:
-        committed = GroupCoordinator(self._cluster, self._options.group_id).fetch_offsets(batch.end)
-
-        def known(_self: Any, partitions: Any, _taken: Any) -> Any:
-            return {tp: committed[tp] for tp in partitions}
-
-        with mock.patch.object(self, "_committed", functools.partial(known, self)):
+        read = BucketReader(self._options, self._cluster).read(range(8), batch.end, [self._options.ledger_topic])
+        with mock.patch.object(BucketReader, "read", return_value=read):
             return start(self, batch, *args, **options)
 
     with mock.patch.object(RealTimeDriver, "_start", read_first):
@@ -314,23 +309,19 @@ def _offsets_before_the_buckets() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _offsets_are_not_confirmed() -> Iterator[None]:
-    """The offsets that a coordinator answers count, even if it was paused and has a successor."""
-
-    def read(self: LedgerKeeper, partitions: Any, **options: Any) -> Any:
-        return self._source_group.fetch_offsets(partitions, **options)
-
-    with mock.patch.object(LedgerKeeper, "read_source_offsets", read):
+    """What the ledger's leader answers counts, even if it was paused and has a successor."""
+    with mock.patch.object(BrokerAnswers, "add", return_value=None):
         yield
 
 
 @contextlib.contextmanager
-def _pending_offsets_are_not_awaited() -> Iterator[None]:
-    """What is being committed is not waited for."""
+def _the_group_says_where_it_goes_on() -> Iterator[None]:
+    """And not the ledger: also the offsets of a coordinator that has not loaded all."""
 
-    def read(self: LedgerKeeper, partitions: Any, **_: Any) -> Any:
-        return self._source_group.fetch_offsets(partitions, require_stable=False)
+    def read(self: LedgerKeeper, _numbers: Any, partitions: Any) -> Any:
+        return {tp: at for tp, at in self.read_source_offsets(partitions).items() if at is not None}
 
-    with mock.patch.object(LedgerKeeper, "read_source_offsets", read):
+    with mock.patch.object(LedgerKeeper, "read_buckets", read):
         yield
 
 
@@ -412,18 +403,10 @@ def _what_hangs_is_ended_once() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _the_ledgers_offsets_do_not_count() -> Iterator[None]:
-    """The query's own offsets are those of the group, also if they were lost with their marker."""
-    with mock.patch.object(RealTimeDriver, "_recorded", return_value={}):
-        yield
-
-
 REAL_TIME_BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "requests-are-sent-again": _requests_are_sent_again,
     "offsets-before-the-buckets": _offsets_before_the_buckets,
     "offsets-are-not-confirmed": _offsets_are_not_confirmed,
-    "pending-offsets-are-not-awaited": _pending_offsets_are_not_awaited,
     "buckets-keep-their-epochs": _buckets_keep_their_epochs,
     "only-the-new-buckets-are-taken": _only_the_new_buckets_are_taken,
     "micro-batches-take-no-bucket": _micro_batches_take_no_bucket,
@@ -432,5 +415,5 @@ REAL_TIME_BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None
     "markers-are-not-required": _markers_are_not_required,
     "whoever-ends-takes-the-buckets": _whoever_ends_takes_the_buckets,
     "what-hangs-is-ended-once": _what_hangs_is_ended_once,
-    "the-ledgers-offsets-do-not-count": _the_ledgers_offsets_do_not_count,
+    "the-group-says-where-it-goes-on": _the_group_says_where_it_goes_on,
 }

@@ -26,7 +26,7 @@ from lab.simulation.coordinator import (
     NOT_COORDINATOR,
     PRODUCER_FENCED,
 )
-from lab.simulation.offsets import OFFSETS_TOPIC, Committed, Group
+from lab.simulation.offsets import OFFSETS_TOPIC, Committed, CommittedOffsets, Group
 from lab.simulation.partition import Partition
 from lab.simulation.topics import NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, Topics
 from lab.simulation.transactions import Later, LeavesOut, Transactions
@@ -73,6 +73,7 @@ class ModelKafka:
         self.partitions = self.topics.partitions
         self.coordinated_by: dict[str, int] = {}
         self.groups: dict[str, Group] = {}
+        self._half_loaded: dict[str, tuple[float, CommittedOffsets]] = {}  # until when, and what is loaded
         self._contents, self._clock = contents, clock
         self.transactions = Transactions(
             version=transaction_version,
@@ -392,9 +393,25 @@ class ModelKafka:
         group = self.group(request.group_id)
         if not group.past or any(group.unstable(tp) for tp in _asked(request, group.offsets)):
             return None
-        outdated = chance.choose("outdated offsets", group.past[-_BEHIND:])
-        asked = _asked(request, outdated)
-        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, outdated.get(tp, (-1, "")))) for tp in asked))
+        return self._with_offsets(request, chance.choose("outdated offsets", group.past[-_BEHIND:]))
+
+    def load_half(self, chance: Chance, until_s: float) -> None:
+        """Until then, new coordinators answer OffsetFetch with what they have loaded, as Kafka 4.4 does where a first
+        load ends while the second one runs.
+        """
+        for name, group in self.groups.items():
+            if group.past:
+                self._half_loaded[name] = until_s, chance.choose("loaded offsets", group.past[-_BEHIND:])
+
+    def half_loaded(self, request: Any, now_s: float) -> Any:
+        """The answer of such a coordinator; None if it has loaded all."""
+        until_s, offsets = self._half_loaded.get(request.group_id, (0.0, {}))
+        return self._with_offsets(request, offsets) if now_s < until_s else None
+
+    @staticmethod
+    def _with_offsets(request: Any, offsets: CommittedOffsets) -> Any:
+        asked = _asked(request, offsets)
+        return Answer(error_code=NONE, topics=_by_topic((tp, _offset(tp, offsets.get(tp, (-1, "")))) for tp in asked))
 
 
 def _offsets_in(request: Any) -> dict[TopicPartition, Committed]:

@@ -23,6 +23,7 @@ from spark_kafka_eos.options import ClientOptions
 
 _DELAYS_S = (0.002, 0.03, 0.5, 8.0, 45.0, 90.0, 300.0)
 _RESET_S = 0.002
+_LOADS_S = (0.05, 1.0, 8.0)
 _FRAME = struct.Struct(">ib")  # correlation id, no tagged fields
 _TIMEOUT_S = 30.0  # request.timeout.ms
 
@@ -230,6 +231,8 @@ class ModelConnection:
     def _sent(self, api: str, version: int, request: Any) -> Callable[[bool], Any]:
         node, kafka = self._node, self._network.kafka
         handle: Callable[[], Any] = partial(kafka.handle, node, api, version, request)
+        if api == "OffsetFetch" and (old := kafka.half_loaded(request, self._process.world.now)) is not None:
+            handle = lambda: old  # noqa: E731
         if self._recorded is not None:
             handle = partial(self._recorded.arrives, handle)
         owners = self._network.owners
@@ -277,6 +280,10 @@ class ModelConnection:
         if kind == "move":
             self._network.kafka.move(world.chance)
             world.fault("leaders and coordinators moved")
+            if self._network.kafka.conditions.real_time and world.chance.happens("loaded half", 0.3):
+                seconds = world.chance.choose("loads for", _LOADS_S)
+                world.fault("half-loaded coordinator", f"for {seconds} s")
+                self._network.kafka.load_half(world.chance, world.now + seconds)
             return self._arrive(api, version, request)
         if kind == "passing error":
             return self._refused(api, version, request, what)

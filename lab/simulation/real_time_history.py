@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal
 
 from lab.simulation.chance import Seeded
-from lab.simulation.check import ledger_of, real_time_violations, rows_seen
+from lab.simulation.check import ledger_of, reached, real_time_violations, rows_seen
 from lab.simulation.conditions import Conditions
 from lab.simulation.history import AnyDriver, History, Life
 from lab.simulation.query import OPTIONS, SOURCE, TOPICS, Row
@@ -121,8 +121,8 @@ class RealTimeLife(Life):
         return {tp: self.kafka.partitions[tp].end_offset for tp in self.source}
 
     def _is_done(self, records: int) -> bool:
-        offsets = self.kafka.group(OPTIONS.group_id).offsets
-        return all(offsets.get(tp, (0, ""))[0] >= records for tp in self._read())
+        offsets = reached(self.kafka)
+        return all(offsets.get(tp, 0) >= records for tp in self._read())
 
     # -- drivers
 

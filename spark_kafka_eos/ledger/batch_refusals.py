@@ -90,8 +90,8 @@ def ran_in_real_time(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
     return Refuse(
         reason=f"batch {batch.batch_id} of query {batch.query_id} is one of micro-batches, but since batch "
         f"{entry.batch_id} the query has run in real time",
-        meaning="In real time, how far the query came is in its group's offsets, and not in this checkpoint: the "
-        "batch would repeat records",
+        meaning="In real time, how far the query came is in the records of its buckets, and not in this checkpoint: "
+        "the batch would repeat records",
         actions=(
             "Start the query in real time again.",
             f"Or {RESUME_BY_GROUP}.",

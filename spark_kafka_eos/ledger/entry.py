@@ -65,8 +65,8 @@ class LedgerEntry:
     the commit left. `written` is for people and decides nothing.
 
     What an older release did not record is None, or empty. `buckets` is the number of buckets of a run in real time
-    (`real_time`), which commit without an entry: `sources` then are where some of them began, and only the offsets of
-    `group` say where they are.
+    (`real_time`), which commit without an entry: `sources` then are where they began, and `ledger.bucket_record` says
+    where they are. They commit to `group`, too.
     """
 
     query_id: str

@@ -17,6 +17,8 @@
                  offset: the record is there or after it, so a start need not read the whole partition
                  metadata: the same fields without "after", "group", "tv", "outputs", "sources", "writes" and "written"
 
+In real time, each bucket has a record of its own (`ledger.bucket_record`).
+
 `serial` increases by one with each commit, so the later of the two is known if one was lost.
 
 A place that the ledger has left (another `ledgerTopic`; partition 0 of an output topic, where version 1 kept its

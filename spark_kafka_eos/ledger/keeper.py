@@ -21,11 +21,13 @@ from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets
 from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.answers import CoordinatorAnswers
+from spark_kafka_eos.ledger.answers import BrokerAnswers
+from spark_kafka_eos.ledger.bucket_reader import BucketReader
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
 from spark_kafka_eos.ledger.entry import BatchCounts, CommittedEntry, LedgerEntry
 from spark_kafka_eos.ledger.next_entry import next_entry
+from spark_kafka_eos.ledger.real_time import began_at
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.ledger.source_mark import other_ids, source_mark
@@ -55,6 +57,7 @@ class LedgerKeeper:
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
         self._source_group = GroupCoordinator(cluster, options.group_id)
         self._sources = SourceClusters(options, cluster)
+        self._buckets = BucketReader(options, cluster)
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
         self._under = NOBODY  # the producer of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
@@ -62,7 +65,7 @@ class LedgerKeeper:
         self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
         # Places that do not say where the ledger is; true: of records, too.
         self._stale_places: dict[TopicPartition, bool] = {}
-        self._answers = CoordinatorAnswers()  # on which the verdict is based
+        self._answers = BrokerAnswers()  # on which the verdict is based
         self._waits = True  # for pending offsets; not where they may be those of another one's open transaction
 
     # -- reading
@@ -96,7 +99,7 @@ class LedgerKeeper:
             self._ledger_group.fetch_offsets([self.topic.at], patience_ms=_PENDING_MS)
             committed = self._ledger_group.fetch_all(patience_ms=_PENDING_MS)
         ask_again = functools.partial(self._ledger_group.fetch_all, require_stable=False)
-        self._answers.add(self._ledger_group.group_id, ask_again, committed)
+        self._answers.add(f"group {self._ledger_group.group_id!r}", ask_again, committed)
         self._position = record.position
         counting = copies.last_committed(record.records, committed, self.topic.at, self._signer)
         value = None if counting is None else counting.value
@@ -171,8 +174,12 @@ class LedgerKeeper:
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         if not is_enough(entry, batch) and (asked := self._sources.starts_here(batch)):
-            # In real time, they only say who has read: where it goes on is read when the buckets are taken.
-            committed = self.read_source_offsets(asked, require_stable=self._waits and batch.buckets is None)
+            # In real time, they only say who has read: where it goes on, the ledger says.
+            in_real_time = isinstance(entry, LedgerEntry) and entry.buckets is not None
+            stable = self._waits and batch.buckets is None and not in_real_time
+            committed = self.read_source_offsets(asked, require_stable=stable)
+            if isinstance(entry, LedgerEntry) and entry.buckets is not None:
+                committed = {**committed, **self.read_buckets(range(entry.buckets), asked)}
         mine = source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
             decide,
@@ -202,8 +209,28 @@ class LedgerKeeper:
         """The offsets of the source's group, as `GroupCoordinator.fetch_offsets` reads them. `send` confirms them."""
         ask = functools.partial(self._source_group.fetch_offsets, partitions)
         committed = ask(require_stable=require_stable, patience_ms=patience_ms)
-        self._answers.add(self._source_group.group_id, functools.partial(ask, require_stable=False), committed)
+        where = f"group {self._source_group.group_id!r}"
+        self._answers.add(where, functools.partial(ask, require_stable=False), committed)
         return committed
+
+    def read_buckets(
+        self, numbers: Collection[int], partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where these partitions are read on in real time, of those of which the ledger says it: where their buckets
+        began, or what these have committed since. It is final once the buckets are taken. `send` confirms it.
+        """
+        topics = [self.topic.at.topic, *(place.topic for place, has in self._stale_places.items() if has)]
+        mark = source_mark(self._options.transactional_id)
+        began = began_at(self._entry, self._cluster.cluster_id())
+
+        def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            read = self._buckets.read(numbers, partitions, topics)
+            ends = {tp: max(read.get(tp, 0), began.get(tp, 0)) for tp in partitions if tp in read or tp in began}
+            return {tp: OffsetAndMetadata(offset=at, metadata=mark) for tp, at in ends.items()}
+
+        offsets = ask()
+        self._answers.add(f"what buckets have committed in topic {self.topic.at.topic!r}", ask, offsets)
+        return {tp: at for tp, at in offsets.items() if at is not None}
 
     # -- writing
 

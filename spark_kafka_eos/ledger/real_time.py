@@ -1,8 +1,7 @@
 """The verdict on a batch in real time, whose tasks commit by themselves (`real_time`). Pure.
 
-Where its partitions are read on is in the group's offsets, which are right whatever the ledger says: each transaction
-moves them together with its records. So a batch is never skipped, and its number does not matter. The entry only says
-whose offsets they are.
+Where its partitions are read on, the buckets' records say (`bucket_record`), whatever the entry does: each transaction
+moves that together with its records. So a batch is never skipped, and its number does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.source_offset import SinkIdentity
 
-_GOES_ON = "in real time, each partition goes on at the group's offset"
+_GOES_ON = "in real time, each partition goes on where its bucket has ended"
 
 
 def decide_in_real_time(options: SinkOptions) -> Decide:
@@ -72,3 +71,12 @@ def is_new(entry: LedgerEntry, batch: MicroBatch, partition: TopicPartition) -> 
     offsets = (source.offsets for source in entry.sources or () if source is not None)
     numbers = [tp.partition for part in offsets for tp in part if tp.topic == partition.topic]
     return bool(numbers) and partition.partition > max(numbers) and (batch.start or {}).get(partition) == 0
+
+
+def began_at(entry: LedgerEntry | UnreadableEntry | None, own: str) -> dict[TopicPartition, int]:
+    """Where the entry says that partitions of the cluster with the id `own` are read on: where micro-batches ended, or
+    where buckets began.
+    """
+    sources = entry.sources or () if isinstance(entry, LedgerEntry) else ()
+    offsets = [source.offsets for source in sources if source is not None and source.cluster == own]
+    return {tp: at for offsets_of_source in offsets for tp, at in offsets_of_source.items()}

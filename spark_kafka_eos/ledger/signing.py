@@ -23,6 +23,10 @@ class Signer:
     def __init__(self, transactional_id: str = "", keys: Sequence[str] = ()) -> None:
         self._id, self._keys = transactional_id, tuple(keys)
 
+    def of(self, transactional_id: str) -> Signer:
+        """The signer of another transactional.id, with the same keys."""
+        return Signer(transactional_id, self._keys)
+
     def signed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """`fields` with their signature, if there is a key."""
         return {**fields, MAC: self._mac(self._keys[0], fields)} if self._keys else dict(fields)

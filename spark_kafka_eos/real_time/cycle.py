@@ -6,28 +6,33 @@ Not obvious:
 - In TV2, each EndTxn returns the next epoch, with sequences from 0. In TV1, the epoch goes on, and so do its sequences.
   So in TV1 a request that was not answered is not sent again: a late copy could arrive in the next transaction.
 - The group of the offsets has no members (KIP-447), so only the transactional id's epoch keeps others out.
+- The offsets are in the ledger, too, where the next start reads them (`ledger.bucket_record` says why).
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from spark_kafka_eos.appending.blocks import Block, BlockEncoder
-from spark_kafka_eos.errors import BrokerError, TransactionAborted
+from spark_kafka_eos.errors import TransactionAborted
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import Ack, ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.producing.sequences import next_sequence
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction
+from spark_kafka_eos.kafka.wire import single
 from spark_kafka_eos.kafka.wire.record_batch import stamp
+from spark_kafka_eos.ledger import bucket_record
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.options.reserved import reserved_topics
 from spark_kafka_eos.transaction.hanging import HangingTransactions
 
@@ -43,8 +48,9 @@ class Written:
 
 
 class BucketTransactions:
-    """Not thread-safe. `mark` is the metadata of the offsets, by which others see whose they are. After an error the
-    object cannot be used: whether the transaction was committed, the group's offsets say.
+    """Not thread-safe. `began` has where the bucket's partitions are read on when it starts. `mark` is the metadata of
+    the offsets, by which others see whose they are. After an error the object cannot be used: whether the transaction
+    was committed, the ledger says.
     """
 
     def __init__(
@@ -53,23 +59,26 @@ class BucketTransactions:
         identity: ProducerIdentity,
         encoder: BlockEncoder,
         *,
+        began: BucketRecord,
         group_id: str,
         mark: str,
         ledger_topic: str,
+        signer: Signer = UNSIGNED,
     ) -> None:
-        self._cluster, self._encoder, self._mark = cluster, encoder, mark
+        self._cluster, self._encoder, self._mark, self._signer = cluster, encoder, mark, signer
+        self._ledger, self._record = TopicPartition(ledger_topic, 0), began
         self._appender = Appender(
             cluster,
             identity,
             transaction_version=identity.transaction_version,
             reserved=reserved_topics(ledger_topic),
+            own=[ledger_topic],
         )
         self._group = GroupCoordinator(cluster, group_id)
         self._identity = identity
         self._sequences: dict[TopicPartition, int] = {}
         self._hanging = HangingTransactions(cluster)
-        # Where the last transaction has records, and whose offsets it has.
-        self._written: tuple[Collection[TopicPartition], Collection[TopicPartition]] = (), ()
+        self._written: Collection[TopicPartition] = ()  # where the last transaction has records
         self._written_by = identity.producer_id  # another one follows after the last epoch
         self._markers: Callable[[], str | None] | None = None  # what was asked about it
 
@@ -90,8 +99,9 @@ class BucketTransactions:
         blocks += self._encoder.finish()
         self._require_ended()
         identity = self._identity
+        self._record = replace(self._record, offsets={**self._record.offsets, **positions})
         acks = self._append(identity, blocks)
-        self._written = {block.partition for block in blocks}, sorted(positions)
+        self._written = {self._ledger, *(block.partition for block in blocks)}
         self._written_by = identity.producer_id
         failpoint("bucket appended")
         offsets = {tp: OffsetAndMetadata(offset=at, metadata=self._mark) for tp, at in positions.items()}
@@ -104,7 +114,8 @@ class BucketTransactions:
         if self._identity.producer != identity.producer:
             self._sequences.clear()
         failpoint("bucket committed")
-        return Written(records=sum(ack.records for ack in acks), bytes=sum(ack.bytes for ack in acks))
+        of_output = [ack for ack in acks if ack.partition != self._ledger]
+        return Written(records=sum(ack.records for ack in of_output), bytes=sum(ack.bytes for ack in of_output))
 
     def _require_ended(self) -> None:
         """Wait until the transaction before has ended in all its partitions. Raises TransactionAborted if it has not:
@@ -119,45 +130,37 @@ class BucketTransactions:
                 raise _not_ended(where)
             self._cluster.sleep(delay)
             lacking_marker = self._markers_ahead()
-        self._written = set(), []
+        self._written = ()
 
     def _markers_ahead(self) -> Callable[[], str | None]:
         """Ask now; the function that is returned says where the transaction before has not ended."""
-        outputs, sources = self._written
-        if not sources:
+        if not self._written:
             return lambda: None
-        hanging = self._hanging.find_ahead({self._written_by}, outputs)
-        stable_offsets = self._group.fetch_offsets_ahead(sources, patience_ms=0)
-
-        def lacking() -> str | None:
-            where = [str(transaction.partition) for transaction in hanging()]
-            try:
-                stable_offsets()
-            except BrokerError as error:
-                if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                    raise
-                where.append(f"group {self._group.group_id!r}")
-            return where[0] if where else None
-
-        return lacking
+        hanging = self._hanging.find_ahead({self._written_by}, self._written)
+        return lambda: next((str(transaction.partition) for transaction in hanging()), None)
 
     def _append(self, identity: ProducerIdentity, blocks: Sequence[Block]) -> Sequence[Ack]:
-        partitions = {block.partition for block in blocks}
-        self._appender.allow({tp.topic for tp in partitions})
+        self._appender.allow({block.partition.topic for block in blocks})
+        batches = [(block.partition, block.data, block.records) for block in blocks]
+        batches.append((self._ledger, self._ledger_batch(identity), 1))
         # Only TV1: in TV2 the first Produce adds a partition (KIP-890). A late copy would open another transaction.
-        add_partitions(self._cluster, identity, partitions, again=_sent_once)
-        for block in blocks:
-            sequence = self._sequences.get(block.partition, 0)
+        add_partitions(self._cluster, identity, {partition for partition, _, _ in batches}, again=_sent_once)
+        for partition, data, records in batches:
+            sequence = self._sequences.get(partition, 0)
             stamp(
-                block.data,
+                data,
                 producer_id=identity.producer_id,
                 epoch=identity.epoch,
                 base_sequence=sequence,
                 transactional=True,
             )
-            self._appender.append(block.partition, block.data, records=block.records, base_sequence=sequence)
-            self._sequences[block.partition] = next_sequence(sequence, block.records)
+            self._appender.append(partition, data, records=records, base_sequence=sequence)
+            self._sequences[partition] = next_sequence(sequence, records)
         return self._appender.flush()
+
+    def _ledger_batch(self, identity: ProducerIdentity) -> bytearray:
+        value = bucket_record.encode(self._record, self._signer)
+        return single.encode_record(identity.transactional_id.encode(), value, int(time.time() * 1e3))
 
 
 def _sent_again() -> None:

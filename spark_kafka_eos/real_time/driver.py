@@ -2,7 +2,7 @@
 
     begin         look whose the query's transactional id is, and take it or still have it     transaction.shared
     take          InitProducerId of each bucket: aborts, fences, waits for what is being committed
-    read          the group's offsets, which nobody can change any more
+    read          where the buckets ended, from the ledger, which nobody can change any more
     commit        a transaction of the query's own id, with these offsets and an entry in the ledger
     start         tasks, each with the epochs and offsets of its buckets
 
@@ -17,8 +17,7 @@ The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
@@ -39,7 +38,6 @@ from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.real_time import is_new
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
@@ -48,14 +46,11 @@ from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.real_time.buckets import Bucket, by_bucket
 from spark_kafka_eos.transaction.buckets import Buckets
-from spark_kafka_eos.transaction.hanging import CAUSE
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
 _log = logger(__name__)
 
-# For offsets that are pending after InitProducerId, which waits for all markers but those that were left out.
-_PENDING_MS = 5_000
-_MOST_ENDS = 2  # of pending offsets: the marker that ends them may be left out, too
+_PENDING_MS = 5_000  # for markers that are on their way
 _NOTHING = BatchCounts(records=0, bytes=0, milliseconds=0)
 
 
@@ -69,8 +64,6 @@ class RealTimeDriver:
         self._fail_on_data_loss = fail_on_data_loss
         self._buckets = Buckets(cluster, options)
         self._count = 0  # of buckets that were taken
-        # Where offsets of the query's own transaction were pending, and were aborted, since it committed last.
-        self._aborted: set[TopicPartition] = set()
 
     def check(self, batch: MicroBatch) -> None:
         """Raise ConfigurationError if the query can't run in real time."""
@@ -145,12 +138,15 @@ class RealTimeDriver:
         failpoint("buckets taken")
         partitions = [tp for number in taken for tp in parts.get(number, ())]
         positions = self._positions(batch, partitions, entry, taken)
+        if self._is_pending(partitions):
+            self._buckets.commit_offsets(
+                {number: self._marked(parts[number], positions) for number in taken if number in parts}
+            )
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
         source = SourceRange(start=None, end=positions, origin=origin)
         transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
         transaction.commit(replace(batch, buckets=chosen, sources=(source,)), written=_NOTHING)
-        self._aborted.clear()
         ends = batch.end if to_end else dict.fromkeys(partitions, NO_END)
         self._cluster.look_up({tp.topic for tp in partitions})
         return [
@@ -179,86 +175,56 @@ class RealTimeDriver:
         entry: LedgerEntry | UnreadableEntry | None,
         taken: Collection[int],
     ) -> dict[TopicPartition, int]:
-        """Where these partitions are read on: at the group's offsets; of the first run, and of new partitions, where
-        the batch starts. The ledger counts where the query's own offsets were lost with their marker.
+        """Where these partitions are read on: where the ledger says. Of the first run, and of new partitions, at the
+        group's offset, or else where the batch starts.
         """
-        committed = self._committed(partitions, taken)
-        least = self._recorded(entry)
-        mark = source_mark(self._options.transactional_id)
-        positions = {tp: least[tp] for tp in self._aborted & least.keys()}
-        for tp, at in committed.items():
-            if at is not None:
-                positions[tp] = max(at.offset, least.get(tp, 0)) if at.metadata == mark else at.offset
+        ledger = self._transaction.steps.ledger
+        positions = {tp: at.offset for tp, at in ledger.read_buckets(taken, partitions).items()}
+        rest = [tp for tp in partitions if tp not in positions]
+        committed = self._committed(rest) if rest else {}
+        positions |= {tp: at.offset for tp, at in committed.items() if at is not None}
         earliest = offsets.earliest(self._cluster, partitions)
         known, is_first = dict(batch.start or {}), _is_first(entry, batch, self._options.take_over_query)
-        begun = entry.begun_by(batch.query_id).keys() if isinstance(entry, LedgerEntry) else set()
         for tp in partitions:
             if tp in positions:
                 continue
             is_added = isinstance(entry, LedgerEntry) and entry.query_id != batch.query_id and is_new(entry, batch, tp)
-            if tp in begun or (tp in known and not is_first and not is_added):
+            if tp in known and not is_first and not is_added:
                 raise LedgerRefused(
-                    f"group {self._options.group_id!r} has no offset of {tp}, which this query has read before: it was "
-                    "deleted, or has expired (offsets.retention.minutes), or its marker was left out (KAFKA-20734) "
-                    "before the first record was committed. Nothing was written",
+                    f"neither the ledger nor group {self._options.group_id!r} has an offset of {tp}, which this query "
+                    "has read before. Nothing was written",
                     action="Find out how far the query came, for example from the output, and set that offset with "
                     "kafka-consumer-groups --reset-offsets.",
                 )
             positions[tp] = known[tp] if tp in known else earliest[tp]
         return self._without_lost(positions, earliest)
 
-    def _recorded(self, entry: LedgerEntry | UnreadableEntry | None) -> dict[TopicPartition, int]:
-        """What the ledger's entry has committed to this group: where micro-batches ended, or where buckets began."""
-        if not isinstance(entry, LedgerEntry) or entry.group not in (None, self._options.group_id):
-            return {}
-        here = self._cluster.cluster_id()
-        sources = [source.offsets for source in entry.sources or () if source is not None and source.cluster == here]
-        return {tp: at for offsets_of_source in sources for tp, at in offsets_of_source.items()}
-
-    def _committed(
-        self, partitions: Collection[TopicPartition], taken: Collection[int]
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's offsets, after what lacks its marker was ended. What the query itself has committed is aborted,
-        too, because the ledger has it. The buckets' offsets are nowhere else.
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's offsets. What the query itself has left pending there is aborted first: if it had been committed,
+        the ledger would have it.
         """
         ledger = self._transaction.steps.ledger
-        read = functools.partial(ledger.read_source_offsets, partitions, patience_ms=_PENDING_MS)
-
-        def abort_own() -> None:
-            self._aborted.update(tp for tp in partitions if self._is_pending(tp))
+        if self._is_pending(partitions, _PENDING_MS):
             self._transaction.abort_source_offsets()
+        return ledger.read_source_offsets(partitions)
 
-        # Only of an id whose markers are all written, something can be aborted: that waits for what is just slow.
-        end_all = (abort_own, lambda: self._buckets.end_pending_offsets(taken))
-        for end_pending in end_all * _MOST_ENDS:
-            try:
-                return read()
-            except BrokerError as error:
-                if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                    raise
-            end_pending()
+    def _is_pending(self, partitions: Collection[TopicPartition], patience_ms: int = 0) -> bool:
+        """Whether the group has offsets that lack their marker, also after so long: those of open transactions were
+        ended.
+        """
         try:
-            return read()
-        except BrokerError as error:
-            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise
-            raise LedgerRefused(
-                f"offsets of group {self._options.group_id!r} are still pending after what the query and its buckets "
-                "may have left there was ended: another producer commits to this group, or markers were left out "
-                f"again: {CAUSE}. Nothing was written",
-                action="Start the query again when all partitions have a leader. If it is refused again, "
-                f"`kafka-eos transactions hanging --topic {OFFSETS_TOPIC}` shows whose they are.",
-            ) from error
-
-    def _is_pending(self, partition: TopicPartition) -> bool:
-        """Whether an open transaction has an offset of it, or one that lacks its marker."""
-        try:
-            GroupCoordinator(self._cluster, self._options.group_id).fetch_offsets([partition], patience_ms=0)
+            GroupCoordinator(self._cluster, self._options.group_id).fetch_offsets(partitions, patience_ms=patience_ms)
         except BrokerError as error:
             if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
             return True
         return False
+
+    def _marked(
+        self, partitions: Iterable[TopicPartition], positions: Offsets
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        mark = source_mark(self._options.transactional_id)
+        return {tp: OffsetAndMetadata(offset=positions[tp], metadata=mark) for tp in partitions}
 
     def _without_lost(self, positions: Offsets, earliest: Offsets) -> dict[TopicPartition, int]:
         lost = sorted(tp for tp, at in positions.items() if at < earliest[tp])

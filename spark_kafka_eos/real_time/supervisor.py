@@ -25,7 +25,7 @@ from spark_kafka_eos.real_time.intervals import TaskReport
 
 _log = logger(__name__)
 
-# After these, a bucket is started again: what was committed, the group's offsets say.
+# After these, a bucket is started again: what was committed, the ledger says.
 _PASSING = (ProducerFenced, TransactionAborted, CommitOutcomeUnknown, BrokerUnreachable)
 
 StartBuckets = Callable[[Collection[int] | None], Sequence[Bucket]]  # None: all buckets

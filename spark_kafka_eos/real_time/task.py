@@ -25,6 +25,8 @@ from spark_kafka_eos.kafka.fetching.fetch import NO_END, Fetcher
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.partitions import OffsetRange
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.observe.tallies import IntervalTally
 from spark_kafka_eos.options import SourceOptions
 from spark_kafka_eos.reading.records import fetcher_for, of_decent_size, rows_of
@@ -44,7 +46,7 @@ class FunctionFailed(KafkaEosError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealTimeTask:
     """What one task needs. `source` are the options with which it reads, `client` those with which it writes, to the
-    same cluster. Buckets whose ranges end are read up to there, others for `seconds`.
+    same cluster. `signer` is that of the query. Buckets whose ranges end are read up to there, others for `seconds`.
     """
 
     buckets: tuple[Bucket, ...]
@@ -54,6 +56,7 @@ class RealTimeTask:
     group_id: str
     mark: str
     seconds: float
+    signer: Signer = UNSIGNED
     intervals: IntervalsOf | None = None
 
 
@@ -161,9 +164,14 @@ def _transactions(bucket: Bucket, task: RealTimeTask, cluster: Cluster) -> Bucke
         cluster,
         bucket.identity,
         encoder,
+        began=BucketRecord(
+            offsets={offset_range.partition: offset_range.start for offset_range in bucket.ranges},
+            topic_ids={offset_range.partition.topic: offset_range.topic_id for offset_range in bucket.ranges},
+        ),
         group_id=task.group_id,
         mark=task.mark,
         ledger_topic=task.settings.ledger_topic,
+        signer=task.signer.of(bucket.identity.transactional_id),
     )
 
 

@@ -25,6 +25,7 @@ from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, Transactio
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.offsets import log_ends
+from spark_kafka_eos.ledger.decide import signer_of
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -249,6 +250,7 @@ class RealTimeWriter:
             group_id=self._options.group_id,
             mark=source_mark(self._options.transactional_id),
             seconds=seconds,
+            signer=signer_of(self._options),
             intervals=intervals,
         )
 

@@ -8,22 +8,20 @@ the last one, because a task appends nothing before the transaction before has e
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from spark_kafka_eos.errors import AuthorizationFailed, LedgerRefused, UnknownTopic
-from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.errors import LedgerRefused, UnknownTopic
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts, open_in
-from spark_kafka_eos.kafka.protocol.groups import stored_in
-from spark_kafka_eos.kafka.protocol.producers import producers
-from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
-from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
+from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import add_offsets, end_transaction, init_producer_id
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.sink import bucket_id, written_topics
-from spark_kafka_eos.transaction.hanging import CAUSE, HangingTransactions, place_of, undecided
+from spark_kafka_eos.options.sink import bucket_id, ledger_topics, written_topics
+from spark_kafka_eos.transaction.hanging import HangingTransactions, place_of, undecided
 from spark_kafka_eos.transaction.steps import OwnerFacts, described
 
 _TIMEOUT_MS = 10_000  # a transaction lasts milliseconds; one that a killed worker leaves open holds readers back
@@ -72,32 +70,15 @@ class Buckets:
             self._initialise(number)
         self._end_hanging(taken)
 
-    def end_pending_offsets(self, numbers: Collection[int]) -> None:
-        """End the offsets that stay pending in the group, of the last transactions of these buckets, which were taken.
-        For what was not aborted, it must be seen whose they are.
-        """
-        group_id = self._options.group_id
-        aborted = [number for number in numbers if last_outcome(self._facts[number]) == "aborted"]
-        for number in aborted:
-            self._hanging.abort(self.identities[number], groups=[group_id])
+    def commit_offsets(self, offsets: Mapping[int, Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
+        """Commit these to the group, in a transaction of each bucket. Its marker ends what lacks one there."""
+        group = GroupCoordinator(self._cluster, self._options.group_id)
+        for number, of_bucket in offsets.items():
+            identity = self.identities[number]
+            add_offsets(self._cluster, identity, group.group_id)
+            group.commit_in_transaction(identity, of_bucket, transaction_version=identity.transaction_version)
+            end_transaction(self._cluster, identity, commit=True)
             self._initialise(number)
-        others = {
-            producer_id: number
-            for number in numbers
-            if number not in aborted and isinstance(facts := self._facts[number], TransactionFacts)
-            for producer_id in self._producer_ids(number, facts)
-        }
-        for producer in self._pending(others, group_id) if others else ():
-            if last_outcome(self._facts[others[producer.producer_id]]) != "committed":
-                raise LedgerRefused(
-                    f"offsets of group {group_id!r} are pending in {producer.partition}, of bucket "
-                    f"{others[producer.producer_id]}, without their marker: {CAUSE}. The bucket was taken since, so "
-                    "whether they were committed is unknown",
-                    action="Look at the end of the output: do read_committed consumers see the records up to these "
-                    f"offsets? If not, run: kafka-eos transactions abort {place_of(producer)}. If so, add --commit. "
-                    "Then start the query again.",
-                )
-            self._commit(producer)
 
     def _commit(self, producer: ProducerState) -> None:
         """Write the marker of a bucket's committed transaction. Once the bucket is taken, no start can know this again,
@@ -110,27 +91,6 @@ class Buckets:
                 action="Have somebody who may run: kafka-eos transactions abort "
                 f"{place_of(producer)} --commit. Then start the query again."
             ) from error
-
-    def _pending(self, of_bucket: Mapping[int, int], group_id: str) -> list[ProducerState]:
-        """Those of these producer ids whose offsets are pending in the partition of the group."""
-        try:
-            count = len(self._cluster.topic(OFFSETS_TOPIC).partitions)
-            at = TopicPartition(OFFSETS_TOPIC, stored_in(group_id, count))
-            remembered = producers(self._cluster, [at])[at]
-        except (AuthorizationFailed, UnknownTopic) as error:
-            outcomes = ", ".join(
-                f"{self._id(number)} (producer {producer_id}): {last_outcome(self._facts[number])}"
-                for producer_id, number in of_bucket.items()
-            )
-            raise LedgerRefused(
-                f"offsets of group {group_id!r} are pending, without their marker: {CAUSE}. This principal cannot see "
-                f"whose they are: {error.what}. The last transactions of the buckets: {outcomes}",
-                action=f"Have somebody who may read topic {OFFSETS_TOPIC} run: kafka-eos transactions hanging --topic "
-                f"{OFFSETS_TOPIC}. End what it shows of these producers, with --commit what was committed; if that is "
-                "unknown: if read_committed consumers see the records up to these offsets in the output. Then start "
-                "the query again.",
-            ) from error
-        return [producer for producer in open_in(remembered) if producer.producer_id in of_bucket]
 
     def _id(self, number: int) -> str:
         return bucket_id(self._options.transactional_id, number)
@@ -182,7 +142,7 @@ class Buckets:
 
     def _written(self) -> list[TopicPartition]:
         """Every partition that the buckets may have written, as far as that is known."""
-        topics = {*written_topics(self._options), *self._hanging.topics} - {OFFSETS_TOPIC}
+        topics = {*written_topics(self._options), *ledger_topics(self._options), *self._hanging.topics}
         try:
             self._cluster.look_up(topics)
         except UnknownTopic:

@@ -69,8 +69,8 @@ class Recovery:
         self._abort_offsets(groups(self._options))
 
     def abort_source_offsets(self) -> None:
-        """Abort the source's offsets that are still pending in the group, if they are those of this id: whoever reads
-        the group then must know from the ledger what was committed.
+        """Abort the source's offsets that are still pending in the group, if they are those of this id: what was
+        committed of them, the ledger has.
         """
         self._abort_offsets([self._options.group_id])
 

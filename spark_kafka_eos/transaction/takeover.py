@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_kafka_eos.errors import BrokerError, Committed, LedgerRefused
+from spark_kafka_eos.errors import Committed, LedgerRefused
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import Decide
@@ -90,18 +89,11 @@ class OwnerTakeover:
         return verdict
 
     def _after(self, count: int, batch: MicroBatch) -> verdicts.Verdict:
-        """The verdict once the buckets of a run in real time, of this number, are taken: only then the group's offsets,
-        which say where that run ended, stay as they are.
+        """The verdict once the buckets of a run in real time, of this number, are taken: only then where they ended
+        stays as it is.
         """
-        buckets = Buckets(self._cluster, self._options)
-        buckets.take(range(count))
+        Buckets(self._cluster, self._options).take(range(count))
         self._steps.ledger.read()
-        try:
-            return self.verdict(batch)
-        except BrokerError as error:
-            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                raise
-        buckets.end_pending_offsets(range(count))
         return self.verdict(batch)
 
     def _buckets_to_end(self, batch: MicroBatch) -> int | None:

@@ -398,11 +398,24 @@ def test_nothing_is_appended_while_the_last_transaction_lacks_a_marker(query, pr
     assert len(output()) == report.records
 
 
-def test_expired_offsets_are_refused(query, either_kafka):
+def test_a_query_whose_offsets_have_expired_goes_on_where_the_ledger_says(query, produce, output, either_kafka):
     copying = query()
-    copying.start()
+    produce(0, 30)
+    copying.copy(copying.start())
     expire(either_kafka.bootstrap, copying.options.group_id)
-    with pytest.raises(LedgerRefused, match="has read before"):
+    produce(30, 30)
+    assert copying.copy(copying.start(copying.batch(1), count=None)).error is None
+    assert output() == list(range(60))
+
+
+def test_a_source_that_was_created_again_is_refused(query, produce, topics, either_kafka):
+    copying = query()
+    produce(0, 30)
+    copying.copy(copying.start())
+    either_kafka.delete_topic(topics[0])
+    either_kafka.create_topic(topics[0], PARTITIONS)
+    copying.cluster.refresh([topics[0]])
+    with pytest.raises(LedgerRefused, match="was created again since"):
         copying.start(copying.batch(1), count=None)
 
 

@@ -38,6 +38,7 @@ class Appender:
     without it: for the topics in `without` at once, for others when a leader says so, which is then in `refused`.
     `transaction_version` is the transaction's (by default the cluster's); another one would mix protocols.
     Nothing is sent to a topic that `Cluster.why_reserved` names for `reserved`; None is for who writes such a topic.
+    `own` topics are not checked: those that the caller itself writes beside what others gave it.
     `max_in_flight` limits a partition's requests in flight: by default 5 (KIP-98), and 1 without idempotence, where
     more could change the order when one is sent again.
     `max_held_bytes` limits what is queued and in flight; `append` blocks above it. Up to `linger_bytes` are collected
@@ -60,6 +61,7 @@ class Appender:
         max_held_bytes: int = 32 << 20,
         linger_bytes: int = 4 << 20,
         reserved: ReservedTopics | None = ReservedTopics(),  # noqa: B008 - frozen
+        own: Iterable[str] = (),
         without: Iterable[str] = (),
     ) -> None:
         self._cluster, self._acks = cluster, acks
@@ -77,7 +79,8 @@ class Appender:
             without=without,
         )
         self._reserved = reserved
-        self._allowed: set[str] = set()
+        self._allowed = set(own)
+        self._looked_up = False
         self._flights: deque[_SentRequest] = deque()
         self._acks_in: list[Ack] = []
         self._budget = cluster.budget(cluster.options.delivery_timeout_ms)
@@ -152,8 +155,9 @@ class Appender:
         """
         if self._reserved is None:
             return
-        if not self._allowed:
+        if not self._looked_up:
             self._cluster.look_up_reserved(self._reserved)
+            self._looked_up = True
         for topic in sorted(topics - self._allowed):
             if (why := self._cluster.why_reserved(topic, self._reserved)) is not None:
                 raise InvalidRow(

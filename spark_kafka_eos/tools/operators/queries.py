@@ -13,6 +13,7 @@ from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
+from spark_kafka_eos.ledger import bucket_record
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger
 from spark_kafka_eos.ledger.entry_format import NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
@@ -262,9 +263,9 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
 
 
 def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
-    """The commits among the records, without those of a ledger that has moved to another topic."""
+    """The commits among the records, without those of buckets, and of a ledger that has moved to another topic."""
     for record in records:
-        entry = None if record.value is None else entry_of(record.value)
+        entry = None if record.value is None or bucket_record.is_one(record.value) else entry_of(record.value)
         if entry is not None and not isinstance(entry, MovedLedger):
             yield RecordedEntry(record=record, entry=entry)
 

@@ -193,9 +193,8 @@ class QueryStatus:
 
 
 def in_real_time(status: QueryStatus, committed: Mapping[TopicPartition, OffsetAndMetadata] | str) -> QueryStatus:
-    """A query in real time with what its group has `committed`, or why that is not known, as its sources.
-
-    Offsets that somebody else has set there count: the query will go on at them.
+    """A query in real time with what its group has `committed`, or why that is not known, as its sources. These
+    are a copy: where the query goes on, the records of its buckets say.
     """
     entry = status.entry
     sources: list[SourceLag | None] = []

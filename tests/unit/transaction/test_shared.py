@@ -428,7 +428,7 @@ def test_nor_do_an_outdated_coordinator_and_an_outdated_leader_together(kafka, t
     kafka.outdate_leader(before)
     restarted.begin(batch(1))
     restarted.appending()
-    with pytest.raises(TransactionAborted, match="that coordinator was outdated"):
+    with pytest.raises(TransactionAborted, match="that broker was outdated"):
         restarted.commit(batch(1))
     assert kafka.commits == 2
 

@@ -1,0 +1,71 @@
+"""Reads from the ledger where the buckets of a query in real time are read on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.ledger import bucket_record
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
+from spark_kafka_eos.ledger.decide import signer_of
+from spark_kafka_eos.ledger.entry_format import NotAnEntry
+from spark_kafka_eos.ledger.topic import LedgerReader
+from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.options.sink import bucket_id
+
+
+class BucketReader:
+    """The last committed record of each bucket. It is final once the bucket was taken. Not thread-safe."""
+
+    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
+        self._options, self._cluster = options, cluster
+        self._signer = signer_of(options)
+        self._readers: dict[str, LedgerReader] = {}  # each reads only what is new
+
+    def read(
+        self, numbers: Iterable[int], partitions: Collection[TopicPartition], topics: Iterable[str]
+    ) -> dict[TopicPartition, int]:
+        """Where these partitions are read on, of those that these buckets have committed, by the records in these
+        ledger `topics`.
+
+        Raises LedgerRefused if a record is not one of this query's, or if a partition's topic was created again; and
+        AuthorizationFailed, BrokerError, BrokerUnreachable.
+        """
+        ids = [bucket_id(self._options.transactional_id, number) for number in numbers]
+        records = [record for topic in topics for record in self._records(topic, ids)]
+        read = {tp.topic for tp in partitions}
+        for record in records:
+            self._require_same(record, read)
+        return {tp: at for tp, at in bucket_record.latest(records).items() if tp in partitions}
+
+    def _records(self, topic: str, ids: Iterable[str]) -> list[BucketRecord]:
+        reader = self._readers.setdefault(topic, LedgerReader(self._cluster, topic))
+        reader.read()
+        return [self._record(topic, name, reader) for name in ids if name in reader.by_id and reader.by_id[name].last]
+
+    def _record(self, topic: str, name: str, reader: LedgerReader) -> BucketRecord:
+        records = reader.by_id[name]
+        try:
+            if records.outside is not None:
+                raise NotAnEntry(f"the one at offset {records.outside.offset} was not written in a transaction")
+            return bucket_record.decode((records.last and records.last.value) or b"", self._signer.of(name))
+        except NotAnEntry as error:
+            raise LedgerRefused(
+                f"where {name!r} has read to is not known: its record in topic {topic!r} is none of this query "
+                f"({error}). Nothing was written",
+                action="If ledgerKey was changed, set it to what it was, with the new key before it. Otherwise find "
+                "out how far the query came, for example from the output, and go on under another "
+                "kafka.transactional.id.",
+            ) from error
+
+    def _require_same(self, record: BucketRecord, topics: Collection[str]) -> None:
+        for name in sorted(topics & record.topic_ids.keys()):
+            before, now = record.topic_ids[name], self._cluster.topic(name).id
+            if now not in (None, before):
+                raise LedgerRefused(
+                    f"topic {name!r} was created again since this query has read it: its id is {now}, and was "
+                    f"{before}. Nothing was written",
+                    action="To read the new one, from its beginning, use another kafka.transactional.id.",
+                )

@@ -1,0 +1,75 @@
+"""What a bucket's transaction in real time says in the ledger: where its partitions are read on. Pure.
+
+    the record   in the topic `ledgerTopic`, partition 0, key = the bucket's transactional id
+                 {"v": 4, "offsets": {topic: {partition: offset}}, "topics": {topic: topic id}, "mac": signature}
+
+The group has the same offsets, from the same transaction, but what a group's coordinator answers cannot be relied on
+alone. Where a broker becomes, stops being and becomes again the leader of the group's partition, as after a kill,
+Kafka 4 takes the end of the first load for that of the second, and serves what it has loaded so far: offsets of
+minutes ago, without an error, while it accepts new ones. A log has no such state.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.ledger.entry_format import IN_REAL_TIME, NewerEntry, NotAnEntry
+from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketRecord:
+    """Where the partitions of a bucket are read on, and the ids of their topics, None if unknown."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, uuid.UUID | None]
+
+
+def encode(record: BucketRecord, signer: Signer = UNSIGNED) -> bytes:
+    """The record's value."""
+    fields: dict[str, Any] = {"v": IN_REAL_TIME, "offsets": offsets_to_json(record.offsets)}
+    fields["topics"] = {name: str(topic_id) for name, topic_id in sorted(record.topic_ids.items()) if topic_id}
+    return json.dumps(signer.signed(fields), separators=(",", ":")).encode()
+
+
+def decode(value: bytes, signer: Signer = UNSIGNED) -> BucketRecord:
+    """Inverse of `encode`. Raises NotAnEntry for anything else."""
+    try:
+        fields = json.loads(value)
+        version = fields["v"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise NotAnEntry("another program has written it") from None
+    if version != IN_REAL_TIME:
+        raise NewerEntry(f"it has format version {version!r}, but this release writes version {IN_REAL_TIME}")
+    if not signer.accepts(fields):
+        raise NotAnEntry("it is not signed with ledgerKey")
+    try:
+        return BucketRecord(
+            offsets=offsets_from_json(fields["offsets"]),
+            topic_ids={name: uuid.UUID(topic_id) for name, topic_id in fields["topics"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise NotAnEntry("a field is missing or invalid") from None
+
+
+def is_one(value: bytes) -> bool:
+    """Whether the record of a transactional.id is that of a bucket, whoever signed it."""
+    try:
+        decode(value)
+    except NotAnEntry:
+        return False
+    return True
+
+
+def latest(records: Iterable[BucketRecord]) -> dict[TopicPartition, int]:
+    """Where each partition is read on. Of one that was in several buckets, the last one has read the most."""
+    offsets: dict[TopicPartition, int] = {}
+    for record in records:
+        for tp, at in record.offsets.items():
+            offsets[tp] = max(at, offsets.get(tp, 0))
+    return offsets
