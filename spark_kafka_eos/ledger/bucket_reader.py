@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Collection, Iterable, Sequence
 
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.kafka.partitions import TopicPartition
@@ -11,18 +12,21 @@ from spark_kafka_eos.ledger import bucket_record
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.decide import signer_of
 from spark_kafka_eos.ledger.entry_format import NotAnEntry
-from spark_kafka_eos.ledger.topic import LedgerReader
+from spark_kafka_eos.ledger.records import LedgerRecords
+from spark_kafka_eos.ledger.topic import read_end
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import bucket_id
 
+# Offsets of the ledger topic, from its end: a thousand transactions or two, decoded in some ten milliseconds.
+_SPAN = 4_000
+
 
 class BucketReader:
-    """The last committed record of each bucket. It is final once the bucket was taken. Not thread-safe."""
+    """The last committed record of each bucket. It is final once the bucket was taken."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options, self._cluster = options, cluster
         self._signer = signer_of(options)
-        self._readers: dict[str, LedgerReader] = {}  # each reads only what is new
 
     def read(
         self, numbers: Iterable[int], partitions: Collection[TopicPartition], topics: Iterable[str]
@@ -40,13 +44,18 @@ class BucketReader:
             self._require_same(record, read)
         return {tp: at for tp, at in bucket_record.latest(records).items() if tp in partitions}
 
-    def _records(self, topic: str, ids: Iterable[str]) -> list[BucketRecord]:
-        reader = self._readers.setdefault(topic, LedgerReader(self._cluster, topic))
-        reader.read()
-        return [self._record(topic, name, reader) for name in ids if name in reader.by_id and reader.by_id[name].last]
+    def _records(self, topic: str, ids: Sequence[str]) -> list[BucketRecord]:
+        if not self._cluster.exists(topic, patience_ms=0):
+            return []
+        # Who runs has written lately. Only for a bucket that had nothing to read for long, all is read.
+        log, is_all = read_end(self._cluster, TopicPartition(topic, 0), _SPAN)
+        if not is_all and any(name not in log.by_id or log.by_id[name].last is None for name in ids):
+            log, _ = read_end(self._cluster, TopicPartition(topic, 0), sys.maxsize)
+        return [
+            self._record(topic, name, log.by_id[name]) for name in ids if name in log.by_id and log.by_id[name].last
+        ]
 
-    def _record(self, topic: str, name: str, reader: LedgerReader) -> BucketRecord:
-        records = reader.by_id[name]
+    def _record(self, topic: str, name: str, records: LedgerRecords) -> BucketRecord:
         try:
             if records.outside is not None:
                 raise NotAnEntry(f"the one at offset {records.outside.offset} was not written in a transaction")

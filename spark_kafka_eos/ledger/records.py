@@ -89,9 +89,9 @@ class RecordLog:
             if header.base_offset >= end:
                 return
             if header.is_control:
-                marker = single.marker(part.buffer, header)
-                for name in self._ids.pop(header.producer_id, ()) if marker else ():
-                    self.by_id[name].end(header.producer_id, commit=marker == "commit")
+                if header.producer_id in self._ids and (marker := single.marker(part.buffer, header)):
+                    for name in self._ids.pop(header.producer_id):
+                        self.by_id[name].end(header.producer_id, commit=marker == "commit")
             else:
                 self._take_records(part, header)
 

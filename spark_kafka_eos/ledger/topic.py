@@ -234,6 +234,17 @@ class LedgerReader:
         self._log.settle(min(log_ends.last_stable_offset, end))
 
 
+def read_end(cluster: Cluster, at: TopicPartition, count: int) -> tuple[RecordLog, bool]:
+    """The records in the last `count` offsets, for the owner of what is read, and whether these are all."""
+    log_ends = offsets.log_ends(cluster, [at])[at]
+    end, earliest, log = log_ends.high_watermark, _earliest(cluster, at), RecordLog()
+    start = max(earliest, end - count)
+    for part in _fetch(cluster, OffsetRange(partition=at, start=start, end=end)):
+        log.take(part, end)
+    log.settle(min(log_ends.last_stable_offset, end))
+    return log, start == earliest
+
+
 def _earliest(cluster: Cluster, at: TopicPartition) -> int:
     return offsets.earliest(cluster, [at])[at]
 

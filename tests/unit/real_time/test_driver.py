@@ -23,6 +23,7 @@ from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partiti
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.kafka.wire import single
 from spark_kafka_eos.kafka.wire.record_batch import stamp
+from spark_kafka_eos.ledger import bucket_reader
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import BatchCounts
@@ -236,6 +237,20 @@ def test_a_start_reads_the_ledger_again_if_its_leader_was_outdated(kafka: _Kafka
     kafka.meets |= {"ListOffsets": outdated, "Produce": succeeded}
     assert Run(kafka, "run 2").start(1) == dict.fromkeys(SOURCE, 5)
     assert not paused
+
+
+def test_a_bucket_that_had_nothing_to_read_for_long_goes_on_where_it_was(
+    kafka: _Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_reader, "_SPAN", 4)
+    run = Run(kafka, "run 1")
+    idle, busy = run.driver.start(run.batch(), 2)
+    _commits(run, [idle], 5)
+    task = _task(run, busy)
+    for offset in range(1, 10):
+        task.commit([], {part.partition: offset for part in busy.ranges})
+    ends = {part.partition: at for bucket, at in ((idle, 5), (busy, 9)) for part in bucket.ranges}
+    assert Run(kafka, "run 2").start(1) == ends
 
 
 def test_offsets_that_somebody_has_set_in_the_group_do_not_count(kafka: _Kafka) -> None:
