@@ -41,17 +41,13 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
 
 def real_time_violations(kafka: ModelKafka, ends: Offsets) -> list[str]:
     """All violations of a query that ran in real time, up to these ends of the source's partitions."""
-    visible = _seen_in_real_time(kafka)
+    visible, ledger = _seen_in_real_time(kafka), reached(kafka)
     return [
         *_not_once(visible, ends),
         *_out_of_order(visible),
         *_apart(kafka, visible),
         *_pointers(kafka, ledger_of(kafka)),
-        *(
-            f"the ledger is at {reached(kafka).get(tp)} of {tp}"
-            for tp, end in ends.items()
-            if reached(kafka).get(tp) != end
-        ),
+        *(f"the ledger is at {ledger.get(tp)} of {tp}" for tp, end in ends.items() if ledger.get(tp) != end),
         # Where a group's marker was left out, its copy of the offsets is late.
         *(() if kafka.conditions.left_out else _group_offsets(kafka, ends)),
         *kafka.open(groups=not kafka.conditions.left_out),

@@ -29,7 +29,7 @@ class BrokerAnswers:
         self._answers.append((where, ask, answer))
 
     def confirm(self) -> None:
-        """Ask again. Raises TransactionAborted if a coordinator now answers otherwise, so that it was outdated."""
+        """Ask again. Raises TransactionAborted if a broker now answers otherwise, so that it was outdated."""
         for where, ask, answer in self._answers:
             now = ask()
             if now != answer:
