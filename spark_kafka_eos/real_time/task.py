@@ -1,8 +1,8 @@
 """What a task in real time does until its time is over: reads its buckets' partitions and commits what comes.
 
 One Fetch request waits at each broker for all partitions of the task. What its answer has is transformed and committed,
-each bucket in a transaction, while the next request waits already. So a record waits for nothing but the transaction
-before it, and under load the answers, and with them the transactions, become larger.
+each bucket in a transaction. Then the task rests (`rest`), and asks for what has come meanwhile. Only if there was more
+than an answer holds, the next request is on its way while the answer is processed, and nothing rests.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Targe
 from spark_kafka_eos.appending.encode_settings import target
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.client_options import ClientOptions
-from spark_kafka_eos.kafka.fetching.fetch import NO_END, Fetcher
+from spark_kafka_eos.kafka.fetching.fetch import NO_END
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
-from spark_kafka_eos.kafka.partitions import OffsetRange
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
@@ -34,6 +33,8 @@ from spark_kafka_eos.real_time.buckets import Bucket
 from spark_kafka_eos.real_time.cycle import BucketTransactions
 from spark_kafka_eos.real_time.intervals import Intervals, IntervalsOf, TaskReport, every
 from spark_kafka_eos.real_time.latencies import Latencies
+
+_LONGEST_REST = 0.05  # seconds
 
 # From records with columns of the source to rows with columns of the sink.
 MakeRows = Callable[[Iterator[pa.RecordBatch], EncodeSettings], Iterator[pa.RecordBatch]]
@@ -47,6 +48,7 @@ class FunctionFailed(KafkaEosError):
 class RealTimeTask:
     """What one task needs. `source` are the options with which it reads, `client` those with which it writes, to the
     same cluster. `signer` is that of the query. Buckets whose ranges end are read up to there, others for `seconds`.
+    `commit_interval` is in seconds (`rest`).
     """
 
     buckets: tuple[Bucket, ...]
@@ -56,8 +58,18 @@ class RealTimeTask:
     group_id: str
     mark: str
     seconds: float
+    commit_interval: float | None = None
     signer: Signer = UNSIGNED
     intervals: IntervalsOf | None = None
+
+
+def rest(took: float, commit_interval: float | None) -> float:
+    """Seconds from the end of transactions that took so long to the next ones, if there are records by then.
+
+    With a `commit_interval`, that passes from begin to begin. By default they rest as long as they took: each one costs
+    brokers and task the same, however little it has, and where both have no time to spare, more of them are slower.
+    """
+    return min(took, _LONGEST_REST) if commit_interval is None else max(0.0, commit_interval - took)
 
 
 def run(
@@ -76,8 +88,12 @@ def run(
     """
     report = TaskReport()
     try:
-        with _reporting(task, report, send, clock):
-            _run(task, transform, report, connect, clock, now_ms)
+        with (
+            _reporting(task, report, send, clock),
+            connect(task.source.client) as reading,
+            connect(task.client) as writing,
+        ):
+            _Running(task, transform, report, reading, writing, clock, now_ms).run()
     except KafkaEosError as error:
         report.error = error
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything
@@ -99,60 +115,80 @@ def _reporting(
     return every(where.seconds, lambda: send(where.address_and_key, intervals.next()))
 
 
-def _run(
-    task: RealTimeTask,
-    transform: MakeRows,
-    report: TaskReport,
-    connect: Callable[[ClientOptions], Cluster],
-    clock: Callable[[], float],
-    now_ms: Callable[[], float],
-) -> None:
-    deadline = clock() + task.seconds
-    # Connections of its own for reading: what is sent to a broker waits for the answers before it.
-    with connect(task.source.client) as reading, connect(task.client) as writing, contextlib.ExitStack() as stack:
-        fetcher = fetcher_for(task.source, reading)
-        transactions = {bucket.number: _transactions(bucket, task, writing) for bucket in task.buckets}
-        unread = {offset_range.partition: offset_range for bucket in task.buckets for offset_range in bucket.ranges}
-        report.positions.update({tp: offset_range.start for tp, offset_range in unread.items()})
-        bucket_of = {offset_range.partition: bucket.number for bucket in task.buckets for offset_range in bucket.ranges}
-        reading_on = contextlib.closing(_parts(fetcher, tuple(unread.values()), lambda: deadline - clock()))
-        for parts in stack.enter_context(reading_on):
-            by_bucket: dict[int, list[Fetched]] = {}
-            for part in parts:
-                by_bucket.setdefault(bucket_of[part.partition], []).append(part)
-            for number, fetched in by_bucket.items():
-                started = clock()
-                transactions[number].ask_for_markers()
-                read = rows_of(fetched, unread, task.source)
-                for part in fetched:  # whole record batches: the last one may reach past the end
-                    rest = unread[part.partition]
-                    unread[part.partition] = replace(rest, start=min(part.next_offset, rest.end))
-                if read:
-                    positions = {part.partition: unread[part.partition].start for part in fetched}
-                    rows = transform(of_decent_size(iter(read)), task.settings)
-                    written = transactions[number].commit(rows, positions)
-                    ended = clock()
-                    report.positions.update(positions)
-                    _count(report.latencies, fetched, now_ms())
-                    report.commits.add((ended - started) * 1e3)
-                    report.records_read += sum(part.num_rows for part in read)
-                    report.records += written.records
-                    report.bytes += written.bytes
-                    report.transactions += 1
-            dead = [bucket.dead_letters for bucket in transactions.values() if bucket.dead_letters]
-            if dead:
-                report.dead_letters = sum(map(Counter, dead), Counter())
-            if clock() >= deadline:
-                break
+class _Running:
+    """A task with its connections: those for reading are its own, since what is sent to a broker waits for the answers
+    before it.
+    """
 
+    def __init__(
+        self,
+        task: RealTimeTask,
+        transform: MakeRows,
+        report: TaskReport,
+        reading: Cluster,
+        writing: Cluster,
+        clock: Callable[[], float],
+        now_ms: Callable[[], float],
+    ) -> None:
+        self._task, self._transform, self._report = task, transform, report
+        self._fetcher, self._writing = fetcher_for(task.source, reading), writing
+        self._clock, self._now_ms, self._deadline = clock, now_ms, clock() + task.seconds
+        self._transactions = {bucket.number: _transactions(bucket, task, writing) for bucket in task.buckets}
+        self._unread = {each.partition: each for bucket in task.buckets for each in bucket.ranges}
+        self._bucket_of = {each.partition: bucket.number for bucket in task.buckets for each in bucket.ranges}
+        report.positions.update({tp: unread.start for tp, unread in self._unread.items()})
 
-def _parts(
-    fetcher: Fetcher, ranges: Sequence[OffsetRange], seconds_left: Callable[[], float]
-) -> Generator[Sequence[Fetched], None, None]:
-    if all(offset_range.end == NO_END for offset_range in ranges):
-        yield from fetcher.follow(ranges, seconds_left)
-    else:
-        yield from ([part] for part in fetcher.fetch(ranges))
+    def run(self) -> None:
+        with contextlib.closing(self._parts()) as reading_on:
+            for parts in reading_on:
+                by_bucket: dict[int, list[Fetched]] = {}
+                for part in parts:
+                    by_bucket.setdefault(self._bucket_of[part.partition], []).append(part)
+                for number, fetched in by_bucket.items():
+                    self._commit(self._transactions[number], fetched)
+                dead = [bucket.dead_letters for bucket in self._transactions.values() if bucket.dead_letters]
+                if dead:
+                    self._report.dead_letters = sum(map(Counter, dead), Counter())
+                if self._seconds_left() <= 0:
+                    break
+
+    def _parts(self) -> Generator[Sequence[Fetched], None, None]:
+        """What is fetched. It rests before it asks for more, unless there was more already."""
+        ranges = tuple(self._unread.values())
+        if any(offset_range.end != NO_END for offset_range in ranges):
+            yield from ([part] for part in self._fetcher.fetch(ranges))
+            return
+        for parts in self._fetcher.follow(ranges, self._seconds_left):
+            began = self._clock()
+            yield parts
+            if parts and all(part.reaches_end for part in parts):
+                seconds = rest(self._clock() - began, self._task.commit_interval)
+                self._writing.sleep(min(seconds, max(0.0, self._seconds_left())))
+
+    def _seconds_left(self) -> float:
+        return self._deadline - self._clock()
+
+    def _commit(self, transactions: BucketTransactions, fetched: Sequence[Fetched]) -> None:
+        """Commit what was read of a bucket's partitions, in a transaction, unless nothing of it is for readers."""
+        report, started = self._report, self._clock()
+        transactions.ask_for_markers()
+        read = rows_of(fetched, self._unread, self._task.source)
+        for part in fetched:  # whole record batches: the last one may reach past the end
+            unread = self._unread[part.partition]
+            self._unread[part.partition] = replace(unread, start=min(part.next_offset, unread.end))
+        if not read:
+            return
+        positions = {part.partition: self._unread[part.partition].start for part in fetched}
+        rows = self._transform(of_decent_size(iter(read)), self._task.settings)
+        written = transactions.commit(rows, positions)
+        ended = self._clock()
+        report.positions.update(positions)
+        _count(report.latencies, fetched, self._now_ms())
+        report.commits.add((ended - started) * 1e3)
+        report.records_read += sum(part.num_rows for part in read)
+        report.records += written.records
+        report.bytes += written.bytes
+        report.transactions += 1
 
 
 def _transactions(bucket: Bucket, task: RealTimeTask, cluster: Cluster) -> BucketTransactions:

@@ -54,7 +54,6 @@ _T = TypeVar("_T")
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 _ROWS = "rows"
-_SHORTEST_MS = 1_000  # of a batch in real time
 _RETURN = "Return a pyarrow.RecordBatch with columns of the sink from transform (docs/arrow.md)."
 _SELECT = "Select columns of the sink, for example … AS value (docs/arrow.md)."
 
@@ -71,6 +70,7 @@ def arrow_stream(
     encode: Mapping[str, Encoder] | None = None,
     real_time: str | None = None,
     buckets: int | None = None,
+    commit_interval: str | None = None,
 ) -> DataStreamWriter:
     """A stream from Kafka to Kafka whose records never enter the JVM; set its checkpoint and trigger, and start it.
 
@@ -89,7 +89,9 @@ def arrow_stream(
 
     `real_time` is how long a micro-batch lasts, such as "5 minutes": its tasks then commit what they read within
     milliseconds, each in transactions of its own (docs/real-time.md). `buckets` is the number of their transactional
-    ids, by default as many as tasks run at once when the query first starts.
+    ids, by default as many as tasks run at once when the query first starts. A task commits as soon as there is
+    something, but `commit_interval`, such as "100 milliseconds", after its last commit began at the soonest; by
+    default, after as much rest as that took.
 
     Raises ConfigurationError for options, a schema or `sql` that cannot be used, and InvalidSchema if the result of
     `sql` does not fit the sink. If `transform` returns something that does not fit, the query fails with InvalidSchema;
@@ -116,23 +118,29 @@ def arrow_stream(
     if real_time is not None:
         from spark_kafka_eos.spark.real_time import RealTimeWriter  # of few queries
 
-        return ranges.writeStream.foreachBatch(RealTimeWriter(where, reader, _seconds(real_time), buckets))
+        if (seconds := _seconds("real_time", real_time)) < 1:
+            raise ConfigurationError("real_time", f"is {real_time!r}, but a batch lasts for a second at least")
+        interval = None if commit_interval is None else _seconds("commit_interval", commit_interval)
+        return ranges.writeStream.foreachBatch(
+            RealTimeWriter(where, reader, seconds, buckets=buckets, commit_interval=interval)
+        )
+    for argument, value in {"buckets": buckets, "commit_interval": commit_interval}.items():
+        if value is not None:
+            raise ConfigurationError(argument, "is set without real_time", action="Set real_time, too, or neither.")
     return ranges.writeStream.foreachBatch(functools.partial(writer.write_ranges, rows_of=reader))
 
 
-_UNITS = {"seconds": "s", "second": "s", "minutes": "m", "minute": "m", "hours": "h", "hour": "h"}
+_UNITS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h"}
 
 
-def _seconds(real_time: str) -> float:
+def _seconds(argument: str, duration: str) -> float:
     """From `5 minutes`, as Spark's triggers are written, or `5m`."""
-    count, _, unit = real_time.strip().lower().partition(" ")
+    count, _, unit = duration.strip().lower().partition(" ")
+    unit = unit.strip()
     try:
-        milliseconds = duration_ms(count + _UNITS.get(unit.strip(), unit.strip()))
+        return duration_ms(count + _UNITS.get(unit.removesuffix("s"), unit)) / 1e3
     except ValueError as error:
-        raise ConfigurationError("real_time", str(error), action="Set it to a duration, such as 5 minutes.") from None
-    if milliseconds < _SHORTEST_MS:
-        raise ConfigurationError("real_time", f"is {real_time!r}, but a batch lasts for a second at least")
-    return milliseconds / 1e3
+        raise ConfigurationError(argument, str(error), action="Set it to a duration, such as 5 minutes.") from None
 
 
 def _read(options: SourceOptions, decode: Mapping[str, Decoder]) -> SourceOptions:

@@ -102,14 +102,22 @@ class RealTimeWriter:
 
     `reader` makes rows of the sink from the records that it reads. A batch lasts for
     `seconds`, or until what is available is written, with the trigger availableNow. `buckets` is how many there are,
-    None for as many as there were, and first as many as tasks run at once.
+    None for as many as there were, and first as many as tasks run at once. `commit_interval` is in seconds, too.
     """
 
-    def __init__(self, options: SinkOptions, reader: RangeReader, seconds: float, buckets: int | None) -> None:
+    def __init__(
+        self,
+        options: SinkOptions,
+        reader: RangeReader,
+        seconds: float,
+        *,
+        buckets: int | None,
+        commit_interval: float | None,
+    ) -> None:
         if options.delivery_guarantee != "exactly-once" or options.two_phase_commit:
             raise ConfigurationError("real_time", "needs deliveryGuarantee=exactly-once, without twoPhaseCommit")
         self._options, self._source, self._transform = options, reader.source, _SinkRows(reader)
-        self._seconds, self._buckets = seconds, buckets
+        self._seconds, self._buckets, self._commit_interval = seconds, buckets, commit_interval
         self._connected: tuple[Cluster, RealTimeDriver] | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -250,6 +258,7 @@ class RealTimeWriter:
             group_id=self._options.group_id,
             mark=source_mark(self._options.transactional_id),
             seconds=seconds,
+            commit_interval=self._commit_interval,
             signer=signer_of(self._options),
             intervals=intervals,
         )

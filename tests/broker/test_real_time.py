@@ -88,7 +88,7 @@ class Query:
     def start(self, batch=None, count=2, numbers=None):
         return self.driver.start(batch or self.batch(), count, numbers)
 
-    def task(self, buckets, seconds=0.0):
+    def task(self, buckets, seconds=0.0, commit_interval=None):
         return RealTimeTask(
             buckets=tuple(buckets),
             source=self.read,
@@ -97,15 +97,16 @@ class Query:
             group_id=self.options.group_id,
             mark=source_mark(self.options.transactional_id),
             seconds=seconds,
+            commit_interval=commit_interval,
         )
 
     def copy(self, buckets, seconds=1.5):
         """What a task with these buckets reports; it runs for so long."""
         return self.in_background(buckets, seconds)()
 
-    def in_background(self, buckets, seconds):
+    def in_background(self, buckets, seconds, commit_interval=None):
         """The same in a thread; call what is returned to wait for it."""
-        task = self.task(buckets, seconds)
+        task = self.task(buckets, seconds, commit_interval)
         pool = ThreadPoolExecutor(1)
         report = pool.submit(run, task, lambda read, settings: read)
         pool.shutdown(wait=False)
@@ -171,6 +172,17 @@ def test_what_is_produced_meanwhile_is_committed_once_with_its_offsets(query, pr
     assert sum(report.records for report in reports) == 330
     assert sum(report.transactions for report in reports) > 4, "and not all in one"
     assert all(report.latencies.quantile(0.5) is not None for report in reports)
+
+
+def test_a_commit_interval_makes_fewer_and_larger_transactions(query, produce, output):
+    copying = query()
+    running = copying.in_background(copying.start(count=1), 3, commit_interval=0.5)
+    for first in range(0, 300, 3):
+        produce(first, 3)
+    report = running()
+    assert report.error is None
+    assert 0 < report.transactions <= 3 / 0.5 + 1
+    assert output() == list(range(300))
 
 
 def test_a_task_goes_on_in_the_same_epochs_with_several_buckets(query, produce, output):

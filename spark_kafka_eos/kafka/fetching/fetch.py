@@ -34,6 +34,7 @@ from spark_kafka_eos.kafka.fetching.fetch_steps import (
     ReadReplica,
     Receive,
     Refused,
+    Step,
     Wait,
 )
 from spark_kafka_eos.kafka.logs import logger
@@ -103,23 +104,25 @@ class Fetcher:
     def follow(
         self, ranges: Sequence[OffsetRange], seconds_left: Callable[[], float]
     ) -> Generator[list[Fetched], None, None]:
-        """Read on from where the ranges start, without end (theirs must be `NO_END`): what each answer of a broker has,
-        together with others that have arrived; an empty list if nothing came within `fetch_max_wait_ms`, and once
-        nothing is left of `seconds_left`. Raises what `fetch` raises. Close it to end it.
+        """Read on from where the ranges start, without end (theirs must be `NO_END`): what each answer of a broker has;
+        an empty list before each wait for the next one, which ends after `fetch_max_wait_ms`, and once nothing is left
+        of `seconds_left`. Raises what `fetch` raises. Close it to end it.
         """
         parts: list[Fetched] = []
         with contextlib.closing(self._steps(ranges, seconds_left)) as steps:
             for step in steps:
                 if isinstance(step, Fetched):
                     parts.append(step)
-                else:
+                elif parts or isinstance(step, Receive):
                     yield parts
                     parts = []
 
     def _steps(
         self, ranges: Sequence[OffsetRange], seconds_left: Callable[[], float] | None = None
-    ) -> Generator[Fetched | Receive, None, None]:
-        """Each part that comes, and each Receive before it is waited for: with `seconds_left`, at most for as long."""
+    ) -> Generator[Step, None, None]:
+        """Each part that comes, and each other step before it is performed. With `seconds_left`, answers are waited for
+        at most for as long.
+        """
         plan = FetchPlan(
             ranges,
             sizes=self._sizes,
@@ -132,17 +135,15 @@ class Fetcher:
         failing = new_request()
         try:
             while (action := plan.next()) is not None:
+                yield action
                 match action:
                     case Fetched():
                         failing.got_through()
-                        yield action
                     case Wait():
                         self._wait(action, failing, in_flight.values())
                     case _:
-                        if isinstance(action, Receive):
-                            yield action
-                            if seconds_left is not None:
-                                action = replace(action, seconds=min(action.seconds, max(0.0, seconds_left())))
+                        if isinstance(action, Receive) and seconds_left is not None:
+                            action = replace(action, seconds=min(action.seconds, max(0.0, seconds_left())))
                         try:
                             self._perform(action, plan, in_flight)
                         except BrokerUnreachable as error:

@@ -24,7 +24,9 @@ What is not obvious:
   ever comes that reaches the end of the range. So if nothing comes although the end is stable, a request with
   read_uncommitted peeks at where the log continues: at or after the end, the range is read.
 - The next request is sent before fetched data is handed over, and data is handed over before any step that blocks or
-  may fail.
+  may fail. A range that is followed to the end of its log is requested only after that, when the reader has time for
+  it: the answer, which comes with the first new record, would wait for the reader, and the records after it for the
+  answer after that.
 - The reader's own time and the time that brokers throttle us count towards no timeout.
 - An empty answer of a throttling broker says nothing about its log (KIP-219). If no other kind of answer ever comes,
   that is BrokerUnreachable, not DataLoss.
@@ -145,7 +147,8 @@ class FetchPlan:
         """The next step; None when all ranges are read. Raises the last error when the time is used up."""
         self._time.start()
         action = (
-            self._ask()
+            (self._hand_over() if self._has_read_all() else self._ask())
+            or self._ask()
             or self._hand_over()
             or self._find_bounds()
             or self._back_off()
@@ -177,6 +180,10 @@ class FetchPlan:
             max_bytes = self._sizes.byte_budget(node)
             return Ask(node=node, parts=parts, max_bytes=max_bytes, with_rack=with_rack, is_peek=is_peek)
         return None
+
+    def _has_read_all(self) -> bool:
+        """Whether what is to be handed over reaches the ends of the logs that are followed."""
+        return self._follows and all(part.reaches_end for part in self._ready)
 
     def _hand_over(self) -> Fetched | None:
         return self._ready.popleft() if self._ready else None

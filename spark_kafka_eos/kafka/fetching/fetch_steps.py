@@ -33,6 +33,11 @@ class Fetched:
     last_stable_offset: int
     lacking: int = 0
 
+    @property
+    def reaches_end(self) -> bool:
+        """Whether the log had no more that is stable."""
+        return self.next_offset >= self.last_stable_offset
+
 
 # -- steps
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.appending.blocks import EncodeSettings
+from spark_kafka_eos.kafka.fetching.fetch import NO_END
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
@@ -57,24 +58,103 @@ class Transactions:
         return Written(records=len(self.values), bytes=0)
 
 
-@pytest.mark.parametrize("end", [10, RECORDS])
-def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(monkeypatch, end):
-    transactions = Transactions()
-    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: OneRecordBatch())
-    monkeypatch.setattr(tasks, "_transactions", lambda *_: transactions)
+def task_of(*ranges, seconds=0.0, commit_interval=None):
     options = source_options({"kafka.bootstrap.servers": "nowhere:9092", "subscribe": "t"})
     identity = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0, transaction_version=2)
-    task = RealTimeTask(
-        buckets=(Bucket(number=0, identity=identity, ranges=(OffsetRange(partition=T0, start=0, end=end),)),),
+    return RealTimeTask(
+        buckets=(Bucket(number=0, identity=identity, ranges=ranges),),
         source=replace(options, columns=("key", "value")),
         client=options.client,
         settings=EncodeSettings(topic="t", targets={}, dead_letters=None),
         group_id="group",
         mark="mark",
-        seconds=0,
+        seconds=seconds,
+        commit_interval=commit_interval,
     )
+
+
+@pytest.mark.parametrize("end", [10, RECORDS])
+def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(monkeypatch, end):
+    transactions = Transactions()
+    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: OneRecordBatch())
+    monkeypatch.setattr(tasks, "_transactions", lambda *_: transactions)
+    task = task_of(OffsetRange(partition=T0, start=0, end=end))
     nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
     report = tasks.run(task, lambda read, _: read, connect=nowhere)
     assert (report.error, report.records_read) == (None, end)
     assert transactions.values == [b"%d" % number for number in range(end)]
     assert transactions.positions == {T0: end}
+
+
+class Time:
+    """A clock; commits take `commit_s`, sleeping the time that it is for."""
+
+    def __init__(self, commit_s):
+        self.now, self.commit_s, self.slept = 0.0, commit_s, []
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Following:
+    """Answers that each have one record; after the one with `more`, there was more in the log."""
+
+    def __init__(self, time, more):
+        self.time, self.more = time, more
+
+    def follow(self, ranges, seconds_left):
+        for number in range(3):
+            log = encode(pa.nulls(1, pa.binary()), pa.array([b"a"], pa.binary()), 0)
+            log[:8] = number.to_bytes(8, "big")  # its offset
+            buffer = memoryview(bytes(log))
+            end = number + 1 + (number == self.more)
+            yield [
+                Fetched(
+                    partition=T0,
+                    buffer=buffer,
+                    batches=list(scan(buffer)),
+                    aborted=(),
+                    next_offset=number + 1,
+                    high_watermark=end,
+                    last_stable_offset=end,
+                )
+            ]
+            yield []
+
+
+@pytest.mark.parametrize(
+    ("commit_s", "commit_interval", "rests"),
+    [
+        (0.01, None, [0.01, 0.01]),
+        (0.2, None, [0.05, 0.05]),
+        (0.01, 0.1, [0.09, 0.09]),
+        (0.2, 0.1, [0.0, 0.0]),
+    ],
+)
+def test_a_task_rests_after_a_commit_unless_there_is_more_in_the_log(monkeypatch, commit_s, commit_interval, rests):
+    time = Time(commit_s)
+
+    class Taking(Transactions):
+        def commit(self, rows, positions):
+            time.now += commit_s
+            return super().commit(rows, positions)
+
+    transactions = Taking()
+    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: Following(time, more=1))
+    monkeypatch.setattr(tasks, "_transactions", lambda *_: transactions)
+    task = task_of(OffsetRange(partition=T0, start=0, end=NO_END), seconds=10, commit_interval=commit_interval)
+    connect: Any = lambda _: nullcontext(time)  # noqa: E731 - the type is that of a cluster
+    report = tasks.run(task, lambda read, _: read, connect=connect, clock=lambda: time.now)
+    assert report.error is None
+    assert time.slept == pytest.approx(rests)
+
+
+def test_a_task_rests_no_longer_than_its_time(monkeypatch):
+    time = Time(0)
+    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: Following(time, more=None))
+    monkeypatch.setattr(tasks, "_transactions", lambda *_: Transactions())
+    task = task_of(OffsetRange(partition=T0, start=0, end=NO_END), seconds=1.5, commit_interval=1.0)
+    connect: Any = lambda _: nullcontext(time)  # noqa: E731 - the type is that of a cluster
+    assert tasks.run(task, lambda read, _: read, connect=connect, clock=lambda: time.now).error is None
+    assert time.slept == pytest.approx([1.0, 0.5])

@@ -38,6 +38,25 @@ def batch(**columns: pa.Array | list[Any]) -> pa.RecordBatch:
 
 # -- what arrow_stream takes
 
+NO_SPARK: Any = SimpleNamespace(
+    readStream=SimpleNamespace(format=lambda _: SimpleNamespace(options=lambda **_: SimpleNamespace(load=lambda: None)))
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"real_time": "0 seconds"}, "lasts for a second at least"),
+        ({"real_time": "soon"}, "'real_time': 'soon' is not a valid duration"),
+        ({"real_time": "5 minutes", "commit_interval": "often"}, "'commit_interval': 'often' is not a valid duration"),
+        ({"commit_interval": "100 milliseconds"}, "'commit_interval': is set without real_time"),
+        ({"buckets": 2}, "'buckets': is set without real_time"),
+    ],
+)
+def test_arguments_of_real_time_that_cannot_be_used_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        arrow_stream(NO_SPARK, SOURCE, TransactionalWriter(SINK), **arguments)
+
 
 def columns(schema: StructType | str | None = None, *, copy: bool, **given: str) -> tuple[str, ...]:
     return chosen(source_options(SOURCE | given), schema, copy=copy).columns

@@ -54,9 +54,9 @@ def sizes(most=50 << 20):
     return FetchSizes(fetch_max_bytes=most, max_partition_fetch_bytes=1 << 20)
 
 
-def plan_of(clock, *ranges, topic_id=None):
+def plan_of(clock, *ranges, topic_id=None, follows=False):
     wanted = [OffsetRange(partition=tp, start=start, end=end, topic_id=topic_id) for tp, start, end in ranges]
-    return FetchPlan(wanted, sizes=sizes(), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
+    return FetchPlan(wanted, sizes=sizes(), clock=clock, budget=budget, patience_ms=PATIENCE_MS, follows=follows)
 
 
 def header(position, base_offset, next_offset, epoch=3):
@@ -267,6 +267,24 @@ def test_a_range_whose_end_is_not_stable_yet_is_waited_for():
     walk = Walk(plan_of(clock, (FIRST, 10, 30)), clock, receive=[empty, goes_on_at(30)]).run()
     assert walk.found == [(FIRST, 35)]
     assert "Peek" not in walk.steps
+
+
+@pytest.mark.parametrize(
+    ("last_stable_offset", "steps"),
+    [(20, "Locate Ask Receive Fetched Ask Receive"), (21, "Locate Ask Receive Ask Fetched Receive")],
+)
+def test_a_log_that_was_read_to_its_end_is_asked_on_only_when_the_reader_has_what_it_had(last_stable_offset, steps):
+    def first(ask):
+        return answer({FIRST: fetched(FIRST, 10, (10, 20), last_stable_offset=last_stable_offset)})
+
+    def stop(ask):
+        raise KeyboardInterrupt
+
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, 1 << 62), follows=True), clock, receive=[first, stop])
+    with pytest.raises(KeyboardInterrupt):
+        walk.run()
+    assert " ".join(walk.steps) == steps
 
 
 ENDLESS = 1_000
