@@ -55,6 +55,7 @@ def arguments() -> argparse.ArgumentParser:
         help="commit within milliseconds; Spark's batches are as long, e.g. 5 minutes",
     )
     add("--buckets", type=int, help="number of transactions at the same time with --real-time")
+    add("--commit-interval", metavar="DURATION", help="with --real-time: least time between transactions of a task")
     add("--available-now", action="store_true", help="stop at the input's present end, instead of never")
     add("--fenced-exit-code", type=int, default=90, help="exit code if another driver has taken over (90)")
     return parser
@@ -72,8 +73,8 @@ def main() -> None:
         reading |= {"sink.kafka.transactional.id": transactional_id, "includeHeaders": "true"}
         if args.real_time and (args.append_mode != "driver" or args.max_offsets_per_trigger):
             parser.error("--real-time has neither --append-mode nor --max-offsets-per-trigger")
-        if args.buckets and not args.real_time:
-            parser.error("--buckets needs --real-time")
+        if (args.buckets or args.commit_interval) and not args.real_time:
+            parser.error("--buckets and --commit-interval need --real-time")
         if args.max_offsets_per_trigger:
             reading["maxOffsetsPerTrigger"] = args.max_offsets_per_trigger
         writing = {**kafka, "topic": args.target, "kafka.transactional.id": transactional_id}
@@ -92,7 +93,14 @@ def stream(
 ) -> DataStreamWriter:
     if args.real_time:
         sink = TransactionalWriter(writing)
-        return arrow_stream(spark, reading, sink, real_time=args.real_time, buckets=args.buckets)
+        return arrow_stream(
+            spark,
+            reading,
+            sink,
+            real_time=args.real_time,
+            buckets=args.buckets,
+            commit_interval=args.commit_interval,
+        )
     writer = build(spark.readStream.format("kafka-eos").options(**reading).load()).writeStream
     if args.append_mode == "driver":
         return writer.format("kafka-eos").options(**writing)
