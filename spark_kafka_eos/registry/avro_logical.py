@@ -15,10 +15,12 @@ Source: Apache Avro specification 1.12, "Logical Types"; Spark refuses a decimal
 from __future__ import annotations
 
 from spark_kafka_eos.registry.avro_schema import Fixed, Primitive, say
+from spark_kafka_eos.registry.connect_types import MICRO_DURATION, NANO_DURATION, NANO_TIME, YEAR
 
 _DAY = 86_400_000_000_000
 _MICROSECOND = 1_000
 _INSTANT, _LOCAL, _OF_DAY = "a point in time", "a date or a time without a zone", "a time of day"
+_DURATION, _YEARS = "a duration", "a year"
 # Family, and unit in nanoseconds. A date is its midnight, as where Delta and Spark widen it.
 _TIMES = {
     "date": (_LOCAL, _DAY),
@@ -30,6 +32,10 @@ _TIMES = {
     "local-timestamp-millis": (_LOCAL, 1_000_000),
     "local-timestamp-micros": (_LOCAL, _MICROSECOND),
     "local-timestamp-nanos": (_LOCAL, 1),
+    NANO_TIME: (_OF_DAY, 1),
+    MICRO_DURATION: (_DURATION, _MICROSECOND),
+    NANO_DURATION: (_DURATION, 1),
+    YEAR: (_YEARS, 365 * _DAY),
 }
 _IN_MICROSECONDS = {f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros")}
 

@@ -29,7 +29,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_kafka_eos.registry.connect_types import TIMESTAMP, VARIABLE_SCALE, ZONED, logical_type, with_logical_type
+from spark_kafka_eos.registry.connect_types import (
+    MICRO_DURATION,
+    NANO_DURATION,
+    NANO_TIME,
+    TIMESTAMP,
+    VARIABLE_SCALE,
+    YEAR,
+    ZONED,
+    logical_type,
+    with_logical_type,
+)
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 
 MAX_PRECISION = 38  # of decimal128 and of Spark's DecimalType
@@ -276,10 +286,10 @@ def _full(aliases: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 _LOGICAL = {
-    "int": {"date", "time-millis"},
+    "int": {"date", "time-millis", YEAR},
     "long": {
         "time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos", "local-timestamp-millis",
-        "local-timestamp-micros", "local-timestamp-nanos",
+        "local-timestamp-micros", "local-timestamp-nanos", NANO_TIME, MICRO_DURATION, NANO_DURATION,
     },
     "string": {"uuid", ZONED},
     "bytes": {"big-decimal"},

@@ -9,12 +9,13 @@ Connect's schemas have a few types and, for what values mean, a name. Its conver
 | io.debezium.time.Date | date |
 | io.debezium.time.Timestamp, MicroTimestamp, NanoTimestamp | local-timestamp-millis, -micros, -nanos |
 | io.debezium.time.Time, MicroTime | time-millis, time-micros |
+| io.debezium.time.NanoTime, MicroDuration, NanoDuration, Year | their names: a number whose unit counts if it changes |
 | io.debezium.time.ZonedTimestamp | its name: a text that is a timestamp |
 | io.debezium.data.Uuid | uuid |
 | io.debezium.data.VariableScaleDecimal | its name: a record that is a number, in Spark its digits as text |
 
-All other names (NanoTime, MicroDuration, Interval, Year, Enum, EnumSet, Json, Xml, Bits, geometry.*, …) stand for
-what Connect's type has anyway: Spark has no type that says more without a loss.
+All other names (Interval, Enum, EnumSet, Json, Xml, Bits, geometry.*, …) stand for what Connect's type has anyway:
+Spark has no type that says more without a loss.
 
 Source: Kafka Connect, `org.apache.kafka.connect.data`; Debezium, "Data type mappings" of its connectors, whose
 timestamps without a zone are counted as if they were in UTC.
@@ -31,6 +32,10 @@ from numpy.typing import NDArray
 
 _CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data", "io.debezium.time", "io.debezium.data"
 DECIMAL: Final = f"{_CONNECT}.Decimal"
+NANO_TIME: Final = f"{_TIME}.NanoTime"
+MICRO_DURATION: Final = f"{_TIME}.MicroDuration"
+NANO_DURATION: Final = f"{_TIME}.NanoDuration"
+YEAR: Final = f"{_TIME}.Year"
 ZONED: Final = f"{_TIME}.ZonedTimestamp"
 VARIABLE_SCALE: Final = f"{_DATA}.VariableScaleDecimal"
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -47,6 +52,10 @@ _LOGICAL = {
     ("long", f"{_TIME}.Timestamp"): "local-timestamp-millis",
     ("long", f"{_TIME}.MicroTimestamp"): "local-timestamp-micros",
     ("long", f"{_TIME}.NanoTimestamp"): "local-timestamp-nanos",
+    ("long", NANO_TIME): NANO_TIME,
+    ("long", MICRO_DURATION): MICRO_DURATION,
+    ("long", NANO_DURATION): NANO_DURATION,
+    ("int", YEAR): YEAR,
     ("string", ZONED): ZONED,
     ("string", f"{_DATA}.Uuid"): "uuid",
     ("record", VARIABLE_SCALE): VARIABLE_SCALE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -266,13 +267,18 @@ def named_long(name, logical_type=None):
 
 
 MILLIS, MICROS = named_long("io.debezium.time.Timestamp"), named_long("io.debezium.time.MicroTimestamp")
+MICRO_TIME, NANO_TIME = named_long("io.debezium.time.MicroTime"), named_long("io.debezium.time.NanoTime")
 CONNECTS = named_long("org.apache.kafka.connect.data.Timestamp", "timestamp-millis")
 
 
 @pytest.mark.parametrize(
     ("written", "wanted"),
-    [(MILLIS, MICROS), (MICROS, MILLIS), (MICROS, CONNECTS), (CONNECTS, MICROS), (MICROS, logical("timestamp-millis"))],
-)
+    [
+        (MILLIS, MICROS), (MICROS, MILLIS), (MICROS, CONNECTS), (CONNECTS, MICROS), (MICROS, logical("timestamp-millis")),
+        (MICRO_TIME, NANO_TIME), (NANO_TIME, MICRO_TIME), (MILLIS, NANO_TIME), (NANO_TIME, logical("time-micros")),
+        *itertools.permutations([named_long(f"io.debezium.time.{name}") for name in ("MicroDuration", "NanoDuration")]),
+    ],
+)  # fmt: skip
 def test_a_number_whose_connect_name_has_another_unit_is_refused(written, wanted):
     with pytest.raises(Incompatible, match=r"cannot be read as .*connect\.name.*connect_types=True"):
         read(written, wanted, varint(1_234))

@@ -369,6 +369,53 @@ def test_a_precision_mode_that_changes_keeps_the_time_or_its_record_is_incompati
     assert row == (value if isinstance(value, Cause) else {"at": value})
 
 
+HOUR, DAY = 3_600_000_000_000, 86_400_000_000_000  # in nanoseconds
+# By the databases' types: what a number stands for, and its unit. A timestamp's column has microseconds.
+TIMES = {
+    f"{CONNECT}.Date": ("int32", "local", DAY),
+    f"{CONNECT}.Time": ("int32", "of the day", 1_000_000),
+    f"{CONNECT}.Timestamp": ("int64", "instant", 1_000_000),
+    f"{DEBEZIUM}.time.Date": ("int32", "local", DAY),
+    f"{DEBEZIUM}.time.Time": ("int32", "of the day", 1_000_000),
+    f"{DEBEZIUM}.time.MicroTime": ("int64", "of the day", 1_000),
+    f"{DEBEZIUM}.time.NanoTime": ("int64", "of the day", 1),
+    f"{DEBEZIUM}.time.Timestamp": ("int64", "local", 1_000_000),
+    f"{DEBEZIUM}.time.MicroTimestamp": ("int64", "local", 1_000),
+    f"{DEBEZIUM}.time.NanoTimestamp": ("int64", "local", 1),
+    f"{DEBEZIUM}.time.MicroDuration": ("int64", "duration", 1_000),
+    f"{DEBEZIUM}.time.NanoDuration": ("int64", "duration", 1),
+    f"{DEBEZIUM}.time.Year": ("int32", "year", 365 * DAY),
+}
+
+
+def in_nanoseconds(value: Any, unit: int) -> int:
+    match value:
+        case datetime():
+            return round(value.replace(tzinfo=UTC).timestamp() * 1_000_000) * 1_000
+        case date():
+            return (value - date(1970, 1, 1)).days * DAY
+        case _:
+            return int(value) * unit
+
+
+@pytest.mark.parametrize("wanted", TIMES)
+@pytest.mark.parametrize("written", TIMES)
+def test_a_time_whose_type_changes_is_the_same_time_or_its_record_is_incompatible(written, wanted):
+    (kind, family, unit), (to_kind, to_family, to_unit) = TIMES[written], TIMES[wanted]
+    amount = max(unit, HOUR) * 3
+    (row,) = decoded(
+        struct(field("at", to_kind, name=wanted)),
+        record(struct(field("at", kind, name=written)), {"at": amount // unit}),
+    )
+    is_number = to_family in ("of the day", "duration", "year") or to_unit == 1 or to_unit == DAY
+    exact = unit % (to_unit if is_number else 1_000) == 0
+    if family == to_family and exact and (kind, to_kind) != ("int64", "int32"):
+        assert row != Cause.INCOMPATIBLE
+        assert in_nanoseconds(row["at"], to_unit) == amount
+    else:
+        assert row == Cause.INCOMPATIBLE
+
+
 def price(scale: int, **more: str) -> dict[str, Any]:
     return field("price", "bytes", name=f"{CONNECT}.Decimal", version=1, parameters={"scale": str(scale)} | more)
 
