@@ -43,7 +43,8 @@ logs each once. A property of the other side, such as `kafka.acks` in a source, 
 
 _REFUSED = """## Kafka's properties that are refused
 
-Ignoring them would change the data, the guarantee or the security of the connection.
+Ignoring them would change the data, the guarantee or the security of the connection. Without a value they are accepted,
+and with one that says what holds anyway, such as `kafka.enable.auto.commit=false`.
 """
 
 

@@ -1,7 +1,8 @@
 """Properties of Kafka's Java clients that this connector rejects or ignores. The supported ones are in table.py.
 
-A property is rejected if ignoring it would change the data, the guarantee or the security of the connection. Where
-Spark's built-in source and sink reject it too (`KafkaSourceProvider.validateGeneralOptions`), the reason is the same.
+A property is rejected if ignoring its value would change the data, the guarantee or the security of the connection.
+Where Spark's built-in source and sink reject it too (`KafkaSourceProvider.validateGeneralOptions`), the reason is the
+same.
 A property that only tunes the Java clients' internals is ignored, so that one property file works for every client.
 """
 
@@ -69,6 +70,16 @@ REFUSED: dict[str, str] = {
         ),
     }.items()
     for name in names
+}
+
+_SERIALIZATION = "org.apache.kafka.common.serialization"
+# Values in lower case with which a property that is refused says what holds anyway, as every one does without a value.
+HOLDS_ANYWAY: dict[str, str] = {
+    "kafka.enable.auto.commit": "false",
+    "kafka.key.deserializer": f"{_SERIALIZATION}.bytearraydeserializer",
+    "kafka.key.serializer": f"{_SERIALIZATION}.bytearrayserializer",
+    "kafka.value.deserializer": f"{_SERIALIZATION}.bytearraydeserializer",
+    "kafka.value.serializer": f"{_SERIALIZATION}.bytearrayserializer",
 }
 
 OF_REGISTRY = "it is for a schema registry: registry_from_properties reads it"

@@ -18,7 +18,13 @@ from spark_kafka_eos.kafka.auth.secret import Secret, keys
 from spark_kafka_eos.kafka.auth.security import MECHANISMS, PROTOCOLS
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.options import parsers as p
-from spark_kafka_eos.options.kafka_properties import OF_LIBRDKAFKA, REFUSED, WITHOUT_EFFECT, without_effect
+from spark_kafka_eos.options.kafka_properties import (
+    HOLDS_ANYWAY,
+    OF_LIBRDKAFKA,
+    REFUSED,
+    WITHOUT_EFFECT,
+    without_effect,
+)
 
 _log = logger(__name__)
 
@@ -392,7 +398,7 @@ def parse_options(options: Mapping[str, object], side: Side) -> dict[str, object
     for name, value in options.items():
         if value is None or _from_spark(name):
             continue
-        row = _row(_SPELLED.get(name.lower(), name), side)
+        row = _row(_SPELLED.get(name.lower(), name), side, _as_text(value))
         if row is None:
             continue
         if (before := named.setdefault(row.field, name)) != name:
@@ -410,8 +416,8 @@ def _from_spark(name: str) -> bool:
     return lowered in ("path", "paths", "queryname", "owner", "provider") or lowered.startswith("option.")
 
 
-def _row(name: str, side: Side) -> Option | None:
-    """The row of an option, whose `name` is spelt as documented; None if it has no effect."""
+def _row(name: str, side: Side, value: str) -> Option | None:
+    """The row of an option, whose `name` is spelt as documented; None if it has no effect with this value."""
     lowered = name.lower()
     row = _BY_NAME.get(lowered)
     if row is not None and row.side in (side, BOTH):
@@ -422,6 +428,8 @@ def _row(name: str, side: Side) -> Option | None:
     if row is not None:
         raise ConfigurationError(row.name, f"is an option of the {row.side.value}, not of the {side.value}")
     if reason := REFUSED.get(name):
+        if value.strip().lower() in ("", HOLDS_ANYWAY.get(name)):
+            return None
         raise ConfigurationError(name, reason)
     if reason := without_effect(name):
         say_without_effect(name, reason)

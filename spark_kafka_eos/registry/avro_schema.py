@@ -320,12 +320,14 @@ def say(avro: Avro) -> str:
     match avro:
         case Union():
             return "a union"
-        case Primitive(logical="decimal") | Fixed(logical="decimal"):
+        case Primitive(logical="decimal"):
             return f"decimal({avro.precision},{avro.scale})"
+        case Fixed(logical="decimal"):
+            return f"decimal({avro.precision},{avro.scale}) of {avro.size} bytes"
         case Primitive():
             return f"{avro.name} ({avro.logical})" if avro.logical else avro.name
         case Record() | Enum() | Fixed():
-            return f"{type(avro).__name__.lower()} {avro.name}"
+            return f"{type(avro).__name__.lower()} {avro.name}".strip()  # Connect's records in JSON may have no name
     return type(avro).__name__.lower()
 
 

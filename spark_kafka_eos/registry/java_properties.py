@@ -7,8 +7,10 @@ Source: Confluent Schema Registry, "Configure clients"; its class `SchemaRegistr
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.auth.jaas import login
@@ -19,6 +21,11 @@ from spark_kafka_eos.options.table import say_without_effect
 _PREFIX = "schema.registry."
 _LOGIN = ("basic.auth.", "bearer.auth.")  # the client has these names, too
 _IN_PEM = {"truststore.location": "ssl.ca.location", "keystore.location": "ssl.certificate.location"}
+_INLINE = {
+    "truststore.certificates": "truststore.location",
+    "keystore.certificate.chain": "keystore.location",
+    "keystore.key": "keystore.location",
+}
 
 
 def registry_from_properties(path: str | PathLike[str]) -> dict[str, str]:
@@ -84,7 +91,14 @@ def _of_tls(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
                 f"the registry's client takes files in PEM, and {_PREFIX}{kind} is not PEM",
                 action="Export it: `openssl pkcs12 -in FILE -out FILE.pem`, of JKS `keytool -importkeystore` first.",
             )
+        _require_lines(name, value, given.get("ssl.key.password", ""))
         return {_IN_PEM[name]: value}
+    if name in _INLINE:
+        raise ConfigurationError(
+            f"{_PREFIX}ssl.{name}",
+            "the registry's client takes files in PEM, and no text",
+            action=f"Write it to a file that driver and executors have, and set {_PREFIX}ssl.{_INLINE[name]}.",
+        )
     if name == "key.password":
         return {"ssl.key.password": value}
     if name == "endpoint.identification.algorithm" and not value:
@@ -92,3 +106,23 @@ def _of_tls(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
     if not name.endswith(("store.type", "identification.algorithm")):
         say_without_effect(f"{_PREFIX}ssl.{name}", "TLS of the registry's client is OpenSSL's, with files in PEM")
     return {}
+
+
+def _require_lines(name: str, path: str, password: str) -> None:
+    """Raise ConfigurationError for a file that Python's TLS does not take; one that is not here may be where the query
+    runs. Java reads PEM with any white space.
+    """
+    if not Path(path).exists():
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if name == "truststore.location":
+            context.load_verify_locations(path)
+        else:
+            context.load_cert_chain(path, password=password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigurationError(
+            f"{_PREFIX}ssl.{name}",
+            f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
+            action="It must be a file in PEM as OpenSSL writes it, with lines of 64 characters.",
+        ) from None

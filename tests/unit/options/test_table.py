@@ -154,7 +154,7 @@ def test_a_kafka_property_of_the_other_side_has_no_effect_so_that_one_file_serve
         ("kafka.auto.offset.reset", "earliest", "startingOffsets"),
         ("kafka.key.deserializer", "x", "always bytes"),
         ("kafka.value.serializer", "x", "always bytes"),
-        ("kafka.enable.auto.commit", "false", "no periodic commit"),
+        ("kafka.enable.auto.commit", "true", "no periodic commit"),
         ("kafka.interceptor.classes", "x", "interceptor"),
         ("kafka.ssl.cipher.suites", "x", "OpenSSL"),
         ("kafka.enable.ssl.certificate.verification", "false", "always verified"),
@@ -180,6 +180,21 @@ def test_a_kafka_property_that_cannot_be_honoured_is_refused_with_the_reason(nam
 def test_a_property_that_would_weaken_the_guarantee_is_refused(name, value, reason):
     with pytest.raises(ConfigurationError, match=f"option 'kafka.[a-z.]+': {reason}"):
         parse_options({name: value}, SINK)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.enable.auto.commit", "False"),
+        ("kafka.interceptor.classes", ""),
+        ("kafka.ssl.cipher.suites", " "),
+        ("kafka.key.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer"),
+        ("kafka.value.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer"),
+    ],
+)
+def test_a_refused_property_is_accepted_with_a_value_that_says_what_holds_anyway(name, value):
+    for side in (SOURCE, SINK):
+        assert parse_options({name: value}, side) == {}
 
 
 def test_a_property_that_says_what_holds_anyway_is_accepted():

@@ -407,7 +407,7 @@ def test_a_time_whose_type_changes_is_the_same_time_or_its_record_is_incompatibl
         struct(field("at", to_kind, name=wanted)),
         record(struct(field("at", kind, name=written)), {"at": amount // unit}),
     )
-    is_number = to_family in ("of the day", "duration", "year") or to_unit == 1 or to_unit == DAY
+    is_number = to_family in ("of the day", "duration", "year") or to_unit in (1, DAY)
     exact = unit % (to_unit if is_number else 1_000) == 0
     if family == to_family and exact and (kind, to_kind) != ("int64", "int32"):
         assert row != Cause.INCOMPATIBLE

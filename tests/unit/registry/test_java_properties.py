@@ -8,6 +8,7 @@ from spark_kafka_eos import confluent_decoder, registry_from_properties
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.registry.client import Registry, close_sessions
 from spark_kafka_eos.testing.registry import RegistryServer
+from tests.certificates import issue
 
 JAAS = "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username='reader' "
 JAAS += r"password='a:b\\\\c';"
@@ -68,6 +69,33 @@ def test_stores_in_pem_become_the_clients_files_and_others_are_refused_with_a_wa
         assert "openssl pkcs12" in str(refused.value)
     with pytest.raises(ConfigurationError, match="host name is always verified"):
         read(url, "schema.registry.ssl.endpoint.identification.algorithm=")
+
+
+@pytest.mark.parametrize(("store", "file"), [("truststore", "ca"), ("keystore", "client_keystore")])
+def test_a_store_that_openssl_cannot_read_is_refused_with_its_file_and_property(read, tmp_path, store, file):
+    def store_of(path):
+        where = f"schema.registry.ssl.{store}.location={path}"
+        return read("schema.registry.url=https://a", where, f"schema.registry.ssl.{store}.type=PEM")
+
+    pem = getattr(issue(tmp_path), file)
+    assert str(pem) in store_of(pem).values()
+    pem.write_text(" ".join(pem.read_text().split("\n")))  # one line, which Java's client takes
+    with pytest.raises(ConfigurationError, match=rf"schema\.registry\.ssl\.{store}\.location.*{pem.name}.*lines of 64"):
+        store_of(pem)
+
+
+@pytest.mark.parametrize(
+    ("name", "location"),
+    [
+        ("truststore.certificates", "truststore.location"),
+        ("keystore.certificate.chain", "keystore.location"),
+        ("keystore.key", "keystore.location"),
+    ],
+)
+def test_a_store_in_the_property_file_itself_is_refused_with_a_way_out(read, name, location):
+    with pytest.raises(ConfigurationError, match=rf"set schema\.registry\.ssl\.{location}") as refused:
+        read("schema.registry.url=https://a", f"schema.registry.ssl.{name}=SECRET")
+    assert "SECRET" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["proxy.host", "ssl.protocol", "ssl.truststore.password", "of.a.later.release"])
