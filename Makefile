@@ -77,7 +77,7 @@ lab: $(READY) ## List the laboratory's commands: simulation, soak, fuzzing, …;
 bench: $(READY) ## Measure every target beside Spark's own connector, for up to an hour; goes on if run again
 	$(BIN)/python -m lab bench all --sweeps --minutes 50 --output docs/performance --into PERFORMANCE.md --into docs/scaling.md \
 	  --into docs/performance-exactly-once.md --into docs/performance-limits.md \
-	  --into docs/performance-scale.md --into docs/performance-targets.md
+	  --into docs/performance-scale.md --into docs/performance-targets.md --into docs/real-time.md
 
 .PHONY: check
 check: types lint prose docs ## Check format, lint, types, the layers' import contracts, spelling and the site's links

@@ -20,6 +20,7 @@ frozen value; commands/bench.py prints, plots and stores it.
     checkpoint.py  slow_store.py    micro-batches by where their checkpoint is; an artificial object store
     latency.py  memory.py  codec.py  old_formats.py  registry.py  transport.py  overhead.py  isolation.py
     eos_performance.py  watched.py  with_table.py  one benchmark each
+    real_time.py  copies.py     latency of copies that run on; real_time_figures.py is their table, pure
     request_metrics.py  what EOSPerformance prints with --print-metrics
     scale.py        costs by number of partitions, topics and append tasks; large_cluster.py is its broker in memory
     targets.py      the table of targets; pure

@@ -83,6 +83,13 @@ class Point:
         return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
 
 
+def with_spread(value: float, low: float | None = None, high: float | None = None) -> str:
+    """The value, and in brackets what it lies between if that is known, with three digits."""
+    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    figures = [f"{figure:,.{digits}f}" for figure in (value, low, high) if figure is not None]
+    return figures[0] if len(figures) == 1 else f"{figures[0]} ({figures[1]}-{figures[2]})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Measurements for several values of a parameter. A line of `panels` is named `panel, line`; without panels, all

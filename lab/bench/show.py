@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from lab.bench.alternating import Show
-from lab.bench.figures import Comparison, Point, Sweep
+from lab.bench.figures import Comparison, Point, Sweep, with_spread
 from lab.bench.job_time import job_times
 from lab.bench.machine import Machine
+from lab.bench.real_time_figures import tables as real_time_tables
 from lab.bench.start_figures import tables as start_tables
 from lab.bench.steady_figures import Grid, grids
 from lab.bench.targets import TargetRow
@@ -82,10 +82,7 @@ def sweep(result: Sweep) -> Table:
 
 
 def _with_spread(point: Point) -> str:
-    """The median, and the quartiles where they are known, with three digits."""
-    digits = max(0, 2 - math.floor(math.log10(point.value))) if point.value > 0 else 0
-    figures = [f"{value:,.{digits}f}" for value in (point.value, point.low, point.high) if value is not None]
-    return figures[0] if len(figures) == 1 else f"{figures[0]} ({figures[1]}-{figures[2]})"
+    return with_spread(point.value, point.low, point.high)
 
 
 def sweep_markdown(result: Sweep, machine: Machine) -> str:
@@ -176,7 +173,7 @@ def insert_sweeps(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Mach
 def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machine]]) -> str:
     """The page with the tables of steady state for which it has markers. The load is the highest of a table's files."""
     results = {name: measured for name, (measured, _) in stored.items()}
-    for grid in (*grids(results), *job_times(results), *start_tables(results)):
+    for grid in (*grids(results), *job_times(results), *start_tables(results), *real_time_tables(results)):
         if has(page, grid.name):
             machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{grid.files}-")]
             machine = max(machines, key=lambda machine: machine.load)

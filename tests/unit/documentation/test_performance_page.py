@@ -8,6 +8,7 @@ import pytest
 
 from lab.bench import job_time, show, store
 from lab.bench.figures import Sweep
+from lab.bench.real_time_figures import REAL_TIME
 from lab.bench.start_figures import FOOTPRINT, START
 from lab.bench.steady_figures import TABLES
 from tests.pages import ROOT
@@ -18,6 +19,7 @@ STORED = {path.stem: store.read(path) for path in (ROOT / "docs" / "performance"
 PAGES = [
     "PERFORMANCE.md",
     "docs/scaling.md",
+    "docs/real-time.md",
     *(f"docs/{path.name}" for path in (ROOT / "docs").glob("performance-*.md")),
 ]
 
@@ -31,7 +33,7 @@ def test_each_table_is_that_of_its_files(name):
     assert marked
     marked -= {"targets"}
     sweeps = {name for name, (measured, _) in STORED.items() if isinstance(measured, Sweep)}
-    assert marked <= sweeps | {*TABLES, job_time.NAME, job_time.COSTS, START, FOOTPRINT}
+    assert marked <= sweeps | {*TABLES, job_time.NAME, job_time.COSTS, START, FOOTPRINT, REAL_TIME}
 
 
 def test_every_table_has_one_page_and_the_command_of_make_writes_it():
