@@ -40,4 +40,4 @@ def latencies(measured: Sweep) -> Grid:
 
 
 def _cell(point: Point) -> str:
-    return with_spread(point.value, min(point.runs), max(point.runs))
+    return with_spread(point.value, *((min(point.runs), max(point.runs)) if len(point.runs) > 1 else ()))

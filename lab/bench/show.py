@@ -177,7 +177,8 @@ def insert_grids(page: str, stored: Mapping[str, tuple[Comparison | Sweep, Machi
         if has(page, grid.name):
             machines = [machine for name, (_, machine) in stored.items() if name.startswith(f"{grid.files}-")]
             machine = max(machines, key=lambda machine: machine.load)
-            runs = f"Median (lowest and highest) of {grid.rounds} rounds; {_where(machine)}."
+            rounds = "One round" if grid.rounds == 1 else f"Median (lowest and highest) of {grid.rounds} rounds"
+            runs = f"{rounds}; {_where(machine)}."
             page = insert(page, grid.name, f"{grid.markdown}\n\n{runs}\n")
     return page
 

@@ -18,7 +18,7 @@ def test_each_copy_has_its_quantiles_at_each_rate_and_our_ratio_to_them():
     table = latencies(measured)
     assert table.headings == ("ms", "200 records/s", "ours to it", "1,000 records/s", "ours to it")
     assert table.rows == (
-        ("p50: kafka-eos", "11.0 (10.0-14.0)", "", "20.0 (20.0-20.0)", ""),
+        ("p50: kafka-eos", "11.0 (10.0-14.0)", "", "20.0", ""),
         ("p50: Kafka Streams, 100 ms", "55.0 (50.0-56.0)", "0.20 ×", "", ""),
         ("p99: kafka-eos", "22.0 (20.0-28.0)", "", "", ""),
         ("p99: Kafka Streams, 100 ms", "110 (100-112)", "0.20 ×", "", ""),

@@ -186,7 +186,7 @@ def test_a_table_is_put_into_the_page_that_has_a_place_for_it():
     filled = show.insert_grids(page, {"steady-100k-noop": (side_by_side(0.2, 0.1, 0.3), machine())})
     assert filled.splitlines()[1].startswith("| ms of a trigger | built-in | ours |")
     assert filled.splitlines()[3].startswith("| source → noop: 100,000 × 100 bytes | 300 | 200 |")
-    assert "of 1 rounds" in filled
+    assert "One round; " in filled
     assert show.insert_grids("no place", {"steady-100k-noop": (side_by_side(0.2, 0.1, 0.3), machine())}) == "no place"
 
 
