@@ -10,7 +10,8 @@
 | everything else (several types, tuples, no type, …) | string: the part's text in JSON, read and written as it is |
 
 `json_shapes` says which of these a part is. A null is written where the schema requires the field, of each value or
-of this one, as `then` and branches do; elsewhere the field is left out.
+of this one, as `then` and branches do; elsewhere the field is left out. If the value does not fit so, as by
+`minProperties`, all nulls that may be there are written.
 
 Whoever writes to a topic may choose the schema of a value. So a pattern takes time linear in the value, or, if it looks
 around or back, a bounded number of steps, and a schema's references are looked up among those of the registry only.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -112,8 +113,20 @@ class JsonFormat:
             raise InvalidRow("the value has what JSON has not: NaN or infinity") from None
         if error is not None:  # its text has the value
             path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-            raise InvalidRow(f"${path} does not fit its JSON schema: {error.kind.name}")
+            raise InvalidRow(f"${path} does not fit its JSON schema: {self._rule(error, plain)}")
         return prefix + text.encode()
+
+    def _rule(self, error: jsonschema_rs.ValidationError, plain: Any) -> str:
+        """What the value breaks, with the fields that it lacks: the schema names them, so they say nothing of it."""
+        if not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
+            return error.kind.name
+        lacking = {
+            each.kind.property
+            for each in self._validator.iter_errors(plain)
+            if isinstance(each.kind, jsonschema_rs.ValidationErrorKind.Required)
+            and each.instance_path == error.instance_path
+        }
+        return f"{error.kind.name} (it lacks {', '.join(sorted(lacking))})"
 
 
 _Nulls = frozenset[tuple[tuple[str | int, ...], str]]  # the path of an object, and a field in it
@@ -121,7 +134,7 @@ _MOST_TRIES = 50  # of a row, which may be of a schema with any number of branch
 
 
 def _with_nulls(plain: Any, full: Any, validator: jsonschema_rs.Validator) -> Any:
-    """`plain` with those nulls of `full` with which it fits; None if there are none, or too many to try."""
+    """`plain` with those nulls of `full` with which it fits, few if trying finds them; None if there are none."""
     pending: list[_Nulls] = [frozenset()]
     for _ in range(_MOST_TRIES):
         if not pending:
@@ -134,7 +147,21 @@ def _with_nulls(plain: Any, full: Any, validator: jsonschema_rs.Validator) -> An
         if not errors:
             return tried
         pending += [nulls | more for more in reversed(_ways(errors, full)) if not more <= nulls]
-    return None
+    for *above, last in filter(None, _unfit(validator.iter_errors(full))):
+        if isinstance(last, str) and last not in _at(plain, above):  # so it is a struct's null
+            _at(full, above).pop(last, None)
+    return full if validator.is_valid(full) else None
+
+
+def _unfit(errors: Iterable[jsonschema_rs.ValidationError]) -> Iterator[list[str | int]]:
+    """The paths of what does not fit, in branches, too."""
+    for error in errors:
+        yield error.instance_path
+        match error.kind:
+            case jsonschema_rs.ValidationErrorKind.AnyOf(branches) | jsonschema_rs.ValidationErrorKind.OneOfNotValid(
+                branches
+            ):
+                yield from _unfit(each for branch in branches for each in branch)
 
 
 def _ways(errors: list[jsonschema_rs.ValidationError], full: Any) -> list[_Nulls]:

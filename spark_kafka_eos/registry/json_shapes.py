@@ -45,6 +45,7 @@ class Shape:
     kind: ShapeKind
     parts: Mapping[str, Shape] = field(default_factory=dict)
     required: frozenset[str] = field(default=frozenset(), compare=False)  # whatever else a struct's value has
+    defaults: tuple[Any, ...] = field(default=(), compare=False)  # of a part that several schemas describe, the first
 
     @property
     def element(self) -> Shape:
@@ -103,6 +104,7 @@ class _Conjunction:
     items: list[_Part] = field(default_factory=list)
     first_items: list[_Part] = field(default_factory=list)  # of a tuple
     required: set[str] = field(default_factory=set)
+    defaults: list[Any] = field(default_factory=list)
     branches: list[list[_Part]] = field(default_factory=list)  # of each oneOf and anyOf: a value fits some of them
     conditional: list[_Part] = field(default_factory=list)  # for some values only
     ignored: list[_Part] = field(default_factory=list)  # beside a `$ref`, in drafts up to 7
@@ -141,7 +143,8 @@ def _shape_of(merged: _Conjunction) -> Shape:
         beside = _shape([part])
         if base.kind == beside.kind == "struct":
             base = replace(base, parts={**beside.parts, **base.parts})
-    return base if all(_keeps(base, [place]) for place in merged.partial) else TEXT
+    made = base if all(_keeps(base, [place]) for place in merged.partial) else TEXT
+    return replace(made, defaults=tuple(merged.defaults[:1]))
 
 
 def _base(merged: _Conjunction) -> Shape:
@@ -241,6 +244,7 @@ def _add(place: _Part, merged: _Conjunction) -> None:
     schema = place.schema
     merged.narrow(_types(schema))
     merged.required.update(schema.get("required", ()))
+    merged.defaults += [schema["default"]] if "default" in schema else []
     for name, part in schema.get("properties", {}).items():
         merged.fields.setdefault(name, []).append(place.below(part))
     merged.has_patterns |= bool(schema.get("patternProperties"))

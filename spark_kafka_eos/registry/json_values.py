@@ -196,6 +196,15 @@ def _struct_writer(shape: Shape, kind: pa.StructType, path: str, nulls: bool) ->
         raise InvalidSchema(f"there are fields that the JSON schema lacks: {named}")
     if len(set(names)) < len(names):
         raise InvalidSchema(f"{path} has two fields of one name")
+    lacking = {name: shape.parts.get(name, TEXT).defaults for name in shape.required - set(names)}
+    if not all(lacking.values()):
+        named = ", ".join(sorted(f"{path}.{name}" for name, defaults in lacking.items() if not defaults))
+        raise InvalidSchema(
+            f"there are fields that the JSON schema requires without a default, and the struct lacks: {named}",
+            action="Add them to the struct, or leave the struct out if it may be missing. One that the schema has not "
+            "among its `properties` must be added there first.",
+        )
+    constants = {name: default for name, (default,) in lacking.items()}
     fields = [
         (name, writer(part, kind.field(name).type, f"{path}.{name}", nulls=nulls), nulls or name in shape.required)
         for name, part in shape.parts.items()
@@ -203,7 +212,7 @@ def _struct_writer(shape: Shape, kind: pa.StructType, path: str, nulls: bool) ->
     ]
 
     def write(value: Any) -> Any:
-        plain = {}
+        plain = {**constants}
         for name, write_field, is_required in fields:
             part = value[name]
             if part is not None:

@@ -391,6 +391,95 @@ def test_a_field_that_is_required_and_may_not_be_null_is_refused_when_it_is():
         written(schema, pa.array([{"a": None}], pa.struct([("a", pa.int64())])))
 
 
+@pytest.mark.parametrize(
+    ("rule", "values"),
+    [
+        ({"minProperties": 1}, [{"a": None}, {"a": 1}, {"a": None, "d": None}]),
+        ({"minProperties": 2}, [{"a": None, "d": 1}]),
+        ({"not": {"not": {"required": ["a"]}}}, [{"a": None}]),
+        ({"not": {"maxProperties": 0}}, [{"a": None}]),
+        ({"if": {"required": ["c"]}, "else": {"minProperties": 1}}, [{"a": None}]),
+        ({"if": {"maxProperties": 0}, "then": False}, [{"a": None}]),
+        ({"anyOf": [{"minProperties": 1}, {"required": ["x"]}]}, [{"a": None}]),
+        ({"allOf": [{"oneOf": [{"minProperties": 1}, {"type": "null"}]}]}, [{"a": None}]),
+    ],
+)
+def test_nulls_are_written_where_an_object_fits_a_rule_of_any_kind_only_with_them(rule, values):
+    parts = {"a": NULLABLE, "c": {"type": "integer"}, "d": NULLABLE}
+    schema: dict[str, Any] = DRAFT_2020 | {"type": "object", "properties": parts} | rule
+    kind = format_of(QuerySchema(text_of(schema))).arrow
+    whole: dict[str, Any] = {"a": None, "c": None, "d": None}
+    for value in values:
+        (found,) = written(schema, pa.array([whole | value], kind))
+        assert whole | found == whole | value
+        assert "c" not in found  # which may not be null
+        nested = {"type": "object", "additionalProperties": {"oneOf": [{"type": "null"}, schema]}}
+        column = pa.array([[("k", whole | value), ("none", None)]], pa.map_(pa.string(), kind))
+        assert written(nested, column) == [{"k": found, "none": None}]
+
+
+def test_nulls_are_written_where_an_array_contains_what_it_must_only_with_them():
+    schema = {"type": "array", "items": NULLABLES, "contains": {"required": ["a"]}}
+    kind = format_of(QuerySchema(text_of(schema))).arrow
+    row = {"a": None, "b": 1, "c": None, "d": None}
+    assert written(schema, pa.array([[row]], kind)) == [[{"a": None, "b": 1, "d": None}]]
+
+
+def test_a_null_of_a_map_or_a_text_that_does_not_fit_is_never_left_out():
+    parts = {"a": NULLABLE, "map": MAP, "text": {"properties": {"x": {"type": "integer"}}, "anyOf": [A, MAP]}}
+    schema = {"type": "object", "properties": parts, "minProperties": 3}
+    kind = format_of(QuerySchema(text_of(schema))).arrow
+    for value in ({"map": [("k", None)], "text": "{}"}, {"map": [], "text": '{"x": null}'}):
+        with pytest.raises(InvalidRow):
+            written(schema, pa.array([{"a": None} | value], kind))
+
+
+REQUIRING: dict[str, Any] = {
+    "type": "object",
+    "properties": {"a": {"type": ["string", "null"]}, "b": {"type": "string"}},
+    "required": ["a"],
+}
+ONLY_B = pa.struct([("b", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "missing"),
+    [
+        (REQUIRING, ONLY_B, "$.a"),
+        (REQUIRING | {"required": ["a", "x"]}, ONLY_B, "$.a, $.x"),
+        ({"allOf": [REQUIRING]}, ONLY_B, "$.a"),
+        ({"type": "array", "items": REQUIRING}, pa.list_(ONLY_B), "$[*].a"),
+        ({"type": "object", "additionalProperties": REQUIRING}, pa.map_(pa.string(), ONLY_B), "$.*.a"),
+        ({"properties": {"o": {"oneOf": [{"type": "null"}, REQUIRING]}}}, pa.struct([("o", ONLY_B)]), "$.o.a"),
+        ({"properties": {"o": REQUIRING | {"type": ["object", "null"]}}}, pa.struct([("o", ONLY_B)]), "$.o.a"),
+    ],
+)
+def test_a_struct_without_a_field_that_the_schema_requires_is_refused_by_name_before_any_row(schema, kind, missing):
+    with pytest.raises(InvalidSchema, match=rf"requires without a default, .*: {re.escape(missing)}\. .*Add them"):
+        ConfluentEncoder(QuerySchema(text_of(schema)), 1).check(kind)
+
+
+@pytest.mark.parametrize(
+    "default",
+    [{"default": "new"}, {"$ref": "#/definitions/text"}, {"oneOf": [{"type": "null"}, {"default": "new"}]}],
+)
+def test_a_field_that_the_schema_requires_and_the_struct_lacks_is_written_with_its_default(default):
+    schema = REQUIRING | {"definitions": {"text": {"type": "string", "default": "new"}}}
+    schema["properties"] = REQUIRING["properties"] | {"a": default}
+    ConfluentEncoder(QuerySchema(text_of(schema)), 1).check(ONLY_B)
+    assert written(schema, pa.array([{"b": "x"}, {"b": None}], ONLY_B)) == [{"a": "new", "b": "x"}, {"a": "new"}]
+
+
+def test_a_row_without_fields_that_only_its_value_requires_is_refused_with_their_names():
+    schema = REQUIRING | {"required": [], "dependentRequired": {"b": ["a", "x"]}, **DRAFT_2020}
+    inside = {"type": "array", "items": schema}
+    with pytest.raises(
+        InvalidRow, match=r"\$\[1\] does not fit its JSON schema: required \(it lacks a, x\)"
+    ) as refused:
+        written(inside, pa.array([[{"b": None}, {"b": "secret"}]], pa.list_(ONLY_B)))
+    assert "secret" not in str(refused.value)
+
+
 DIGITS = Decimal("12345678901234567890.123456789012345678")
 SUMMER = datetime(2026, 7, 1, 0, 30, 0, 5, tzinfo=UTC)
 
