@@ -36,7 +36,7 @@ from referencing.jsonschema import DRAFT7
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.registry.client import SchemaText
-from spark_kafka_eos.registry.json_shapes import shape
+from spark_kafka_eos.registry.json_shapes import TEXT, Shape, shape
 from spark_kafka_eos.registry.json_values import (
     OutOfRange,
     Reader,
@@ -112,8 +112,8 @@ class JsonFormat:
         except ValueError:  # neither has these numbers, and its text may have the value
             raise InvalidRow("the value has what JSON has not: NaN or infinity") from None
         if error is not None:  # its text has the value
-            path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
-            raise InvalidRow(f"${path} does not fit its JSON schema: {self._rule(error, plain)}")
+            path = _path(error.instance_path, self._shape)
+            raise InvalidRow(f"{path} does not fit its JSON schema: {self._rule(error, plain)}")
         return prefix + text.encode()
 
     def _rule(self, error: jsonschema_rs.ValidationError, plain: Any) -> str:
@@ -127,6 +127,18 @@ class JsonFormat:
             and each.instance_path == error.instance_path
         }
         return f"{error.kind.name} (it lacks {', '.join(sorted(lacking))})"
+
+
+def _path(parts: Iterable[str | int], whole: Shape) -> str:
+    """Where that is in a value, with `*` for the key of a map, which is the record's own."""
+    said, here = "$", whole
+    for part in parts:
+        if here.kind == "struct" and part in here.parts:
+            said, here = f"{said}.{part}", here.parts[str(part)]
+        else:
+            said += f"[{part}]" if isinstance(part, int) else ".*"
+            here = here.element if here.kind in ("list", "map") else TEXT
+    return said
 
 
 _Nulls = frozenset[tuple[tuple[str | int, ...], str]]  # the path of an object, and a field in it

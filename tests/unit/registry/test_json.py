@@ -385,6 +385,16 @@ def test_a_branch_that_needs_more_than_nulls_is_refused_as_before():
         written(schema, pa.array([{"a": None, "b": None, "c": None, "d": None}], kind))
 
 
+def test_an_error_names_fields_of_the_schema_and_no_key_of_a_map():
+    limited = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0}}}
+    schema = {"properties": {"people": {"type": "object", "additionalProperties": {"type": "array", "items": limited}}}}
+    kind = format_of(QuerySchema(text_of(schema))).arrow
+    column = pa.array([{"people": [("Zoë", [{"age": 1}, {"age": -1}])]}], kind)
+    with pytest.raises(InvalidRow, match=r"\$\.people\.\*\[1\]\.age does not fit its JSON schema: minimum") as refused:
+        written(schema, column)
+    assert "Zoë" not in str(refused.value)
+
+
 def test_a_field_that_is_required_and_may_not_be_null_is_refused_when_it_is():
     schema = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
     with pytest.raises(InvalidRow, match=r"\$\.a does not fit its JSON schema: type"):
