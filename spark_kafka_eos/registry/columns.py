@@ -127,8 +127,9 @@ def to_confluent(
     Rules of a schema are not run: one that has some for writers is refused. With `ignore_rules`, values are written as
     they are: nothing is encrypted.
 
-    A struct's fields are matched by name. A field that the struct lacks is written with its default. A field that the
-    schema lacks raises InvalidSchema, and a value that does not fit InvalidRow, when the query runs.
+    A struct's fields are matched by name. A field that the struct lacks is written with its default, in JSON if it is
+    required, or else left out. A field that the schema lacks raises InvalidSchema, and a value that does not fit
+    InvalidRow, when the query runs.
 
     Raises ConfigurationError for options that contradict each other, an unknown subject or schema, and rules;
     RegistryError; ImportError before Spark 4.1.
