@@ -7,7 +7,7 @@ Source: Confluent Schema Registry, "Configure clients"; its class `SchemaRegistr
 
 from __future__ import annotations
 
-import ssl
+import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ from spark_kafka_eos.options.table import say_without_effect
 _PREFIX = "schema.registry."
 _LOGIN = ("basic.auth.", "bearer.auth.")  # the client has these names, too
 _IN_PEM = {"truststore.location": "ssl.ca.location", "keystore.location": "ssl.certificate.location"}
+_BEGIN = re.compile("-----BEGIN [A-Z0-9 ]+-----")
 _INLINE = {
     "truststore.certificates": "truststore.location",
     "keystore.certificate.chain": "keystore.location",
@@ -91,7 +92,7 @@ def _of_tls(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
                 f"the registry's client takes files in PEM, and {_PREFIX}{kind} is not PEM",
                 action="Export it: `openssl pkcs12 -in FILE -out FILE.pem`, of JKS `keytool -importkeystore` first.",
             )
-        _require_lines(name, value, given.get("ssl.key.password", ""))
+        _require_lines(name, value)
         return {_IN_PEM[name]: value}
     if name in _INLINE:
         raise ConfigurationError(
@@ -108,21 +109,18 @@ def _of_tls(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
     return {}
 
 
-def _require_lines(name: str, path: str, password: str) -> None:
-    """Raise ConfigurationError for a file that Python's TLS does not take; one that is not here may be where the query
-    runs. Java reads PEM with any white space.
+def _require_lines(name: str, path: str) -> None:
+    """Raise ConfigurationError for a file that OpenSSL does not take; Java reads PEM with any white space. One that is
+    not here may be where the query runs.
     """
-    if not Path(path).exists():
-        return
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        if name == "truststore.location":
-            context.load_verify_locations(path)
-        else:
-            context.load_cert_chain(path, password=password)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        content = Path(path).read_text("latin-1")
+    except OSError:
+        return
+    begins = [(line, begin) for line in content.splitlines() for begin in _BEGIN.findall(line)]
+    if not begins or any(line.rstrip() != begin for line, begin in begins):
         raise ConfigurationError(
             f"{_PREFIX}ssl.{name}",
-            f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
-            action="It must be a file in PEM as OpenSSL writes it, with lines of 64 characters.",
-        ) from None
+            f"{path} is not PEM as OpenSSL writes it, and the registry's client needs that",
+            action="Write each BEGIN and END alone in a line, and what is between them in lines of 64 characters.",
+        )
