@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -79,6 +80,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     newer = [item for item in items if any(re.search(pattern, item.nodeid) for pattern in too_new)]
     config.hook.pytest_deselected(items=newer)
     items[:] = [item for item in items if item not in newer]
+
+
+@pytest.fixture(autouse=True)
+def level_of_our_log() -> Iterator[None]:
+    """The option `logLevel` is of a process, which has other tests after that."""
+    ours = logging.getLogger("spark_kafka_eos")
+    before = ours.level
+    yield
+    ours.setLevel(before)
 
 
 @pytest.fixture(scope="session")
