@@ -146,7 +146,7 @@ PARTS = {
         "tests/unit/registry/test_protobuf_samples.py",
     ],
     **{f"differential-avro-{part}": [f"{DIFFERENTIAL_AVRO}[{part}]"] for part in range(10)},
-    **{f"differential-protobuf-{part}": [f"{DIFFERENTIAL_PROTOBUF}[{part}]"] for part in range(5)},
+    **{f"differential-protobuf-{part}": [f"{DIFFERENTIAL_PROTOBUF}[{part}]"] for part in range(25)},
     "clusters": [
         "tests/spark/test_databricks.py",
         "tests/spark/test_doctor.py",
