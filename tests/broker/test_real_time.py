@@ -52,6 +52,7 @@ from spark_kafka_eos.transaction.steps import described
 from tests.broker.conftest import expire
 from tests.pages import ROOT
 from tests.producing import transact
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -160,20 +161,25 @@ def output(consumed, topics):
     return lambda: sorted(int(value) for p in range(PARTITIONS) for value in consumed(topics[1], p, "read_committed"))
 
 
+def has_committed(copying, records):
+    return copying.committed() == records
+
+
 def test_what_is_produced_meanwhile_is_committed_once_with_its_offsets(query, produce, output):
     produce(0, 30)
     copying = query()
     buckets = copying.start()
     assert [bucket.number for bucket in buckets] == [0, 1]
-    running = [copying.in_background([bucket], 3) for bucket in buckets]
-    for first in range(30, 330, 10):
-        produce(first, 10)
+    running = [copying.in_background([bucket], 5) for bucket in buckets]
+    for first in range(30, 330, 100):
+        produce(first, 100)
+        until(functools.partial(has_committed, copying, first + 100))
     reports = [report() for report in running]
     assert [report.error for report in reports] == [None, None]
     assert output() == list(range(330))
     assert copying.committed() == 330
     assert sum(report.records for report in reports) == 330
-    assert sum(report.transactions for report in reports) > len(buckets), "and not all in one"
+    assert sum(report.transactions for report in reports) > 4, "and not all in one"
     assert all(report.latencies.quantile(0.5) is not None for report in reports)
 
 
