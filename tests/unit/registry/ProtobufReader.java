@@ -110,12 +110,17 @@ final class ProtobufReader {
     return out.append(before.equals("{") ? "{}" : "}");
   }
 
-  /** Of entries with one key, the last one counts. */
+  /** Of entries with one key, the last one counts. One whose value is a number that its closed enum lacks is `null`. */
   private static void entries(FieldDescriptor field, List<?> entries, StringBuilder out) {
     FieldDescriptor key = field.getMessageType().findFieldByNumber(1);
     FieldDescriptor value = field.getMessageType().findFieldByNumber(2);
     Map<Object, Object> last = new LinkedHashMap<>();
+    int unknown = 0;
     for (Object entry : entries) {
+      if (((Message) entry).getUnknownFields().hasField(value.getNumber())) {
+        unknown++;
+        continue;
+      }
       last.put(((Message) entry).getField(key), ((Message) entry).getField(value));
     }
     out.append('[');
@@ -124,6 +129,10 @@ final class ProtobufReader {
       single(key, entry.getKey(), out.append(before));
       single(value, entry.getValue(), out.append(','));
       out.append(']');
+      before = ",[";
+    }
+    for (; unknown > 0; unknown--) {
+      out.append(before.equals("[") ? "null" : ",null");
       before = ",[";
     }
     out.append(']');

@@ -151,10 +151,22 @@ def test_an_unknown_number_of_a_closed_enum_is_null():
     made = descriptor_pb2.FileDescriptorProto(name="e.proto", syntax="proto2", package="e")
     message = made.message_type.add(name="A")
     message.field.add(name="state", number=1, type=14, label=1, type_name=".e.A.State")
+    message.field.add(name="states", number=2, type=14, label=3, type_name=".e.A.State")
+    message.field.add(name="by_number", number=3, type=11, label=3, type_name=".e.A.ByNumberEntry")
+    entry = message.nested_type.add(name="ByNumberEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=5, label=1)
+    entry.field.add(name="value", number=2, type=14, label=1, type_name=".e.A.State")
     message.enum_type.add(name="State").value.add(name="NEW", number=0)
     target = QuerySchema(test_protobuf.text_of(made))
-    rows = rows_of(pa.array([b"\0\x08\x05", b"\0\x08\0"]))
-    assert format_of(target).reader(target.schema)(rows).to_pylist() == [{"state": None}, {"state": "NEW"}]
+    unknown, known = (
+        bytes([0, 0x08, n, 0x10, n, 0x1A, 4, 0x08, 1, 0x10, n]) for n in (5, 0)
+    )  # state: n, states: n, by_number: 1 to n
+    rows = rows_of(pa.array([unknown, known]))
+    assert format_of(target).reader(target.schema)(rows).to_pylist() == [
+        {"state": None, "states": [], "by_number": []},
+        {"state": "NEW", "states": ["NEW"], "by_number": [(1, "NEW")]},
+    ]
 
 
 def test_a_protobuf_schema_whose_text_is_refused_by_topic_can_be_given_as_a_descriptor(server):

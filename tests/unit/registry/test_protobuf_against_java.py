@@ -50,7 +50,8 @@ RANGE = "a time that Spark's type cannot hold"
 NOT_UTF8 = "bytes that are not UTF-8, read as a string of proto2"
 NOT_JSON = "a `Value` that JSON does not have, such as NaN"
 RECURSIVE = "a message that contains itself, in the query's schema"
-DIFFERENCES = (TYPES, SINGLE, QUANTITIES, REQUIRED, NANOSECONDS, RANGE, NOT_UTF8, NOT_JSON, RECURSIVE)
+CLOSED = "an entry of a map whose value is a number that its enum of proto2 lacks"
+DIFFERENCES = (TYPES, SINGLE, QUANTITIES, REQUIRED, NANOSECONDS, RANGE, NOT_UTF8, NOT_JSON, RECURSIVE, CLOSED)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,10 @@ class Told:
             return None
         if is_map(field):
             key, inner = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
-            return sorted(((self._single(key, one), self._single(inner, other)) for one, other in value), key=_key)
+            entries = [each for each in value if each is not None]
+            if len(entries) < len(value):
+                self.differences.add(CLOSED)
+            return sorted(((self._single(key, one), self._single(inner, other)) for one, other in entries), key=_key)
         return [self._single(field, item) for item in value] if field.is_repeated else self._single(field, value)
 
     def _single(self, field: FieldDescriptor, value: Any) -> Any:
@@ -297,7 +301,7 @@ class Case:
             return REQUIRED if isinstance(self.here.written[number], InvalidRow) else None
         if again is None or not same(ours, Told(self.reader, again["is"]).row):
             return RANGE if isinstance(self.here.written[number], InvalidRow) else None
-        return NANOSECONDS if NANOSECONDS in told.differences else SAME
+        return next((name for name in (NANOSECONDS, CLOSED) if name in told.differences), SAME)
 
 
 def compare(protobufs_own: Java, cases: Sequence[Case]) -> Iterator[tuple[Case, int, str | None]]:
@@ -366,7 +370,11 @@ def test_a_changed_file_is_read_and_written_as_protobufs_java_does_or_the_page_s
     for name, count in names.items():
         cell("Protobuf, compared with Java's", f"{len(seeds):,} pairs of files", name, f"{count:,}")
     assert names[SAME] > 2 * len(seeds)
-    assert names.keys() == {SAME, *DIFFERENCES}
+    assert names.keys() - {CLOSED} == {SAME, *DIFFERENCES} - {CLOSED}  # the test below has it
+
+
+def test_an_entry_whose_value_a_closed_enum_lacks_is_left_out_of_its_map(protobufs_own):
+    assert differences(protobufs_own, range(208_424, 208_425)).keys() == {SAME, CLOSED}
 
 
 def test_each_difference_is_in_the_pages_table_with_its_reason():
