@@ -9,6 +9,8 @@ query
   seconds, over its own connections, and is then left to the next batch.
 - A sink of this package commits the source offsets in its transactions. A plain commit is not fenced and may arrive
   late, so it could reset such a group to older offsets. Such groups are rejected; the sink's commits mark them.
+- A driver that was suspended and replaced plans once more before Spark stops it, and would commit its old offsets. So
+  where the group has moved on since this process's last commit, it is left alone (`PlainCommits`).
 Source: Spark's MicroBatchExecution (constructNextBatch, cleanUpLastExecutedMicroBatch), KIP-98.
 """
 
@@ -19,10 +21,10 @@ from collections.abc import Callable
 
 from spark_kafka_eos.errors import ConfigurationError, KafkaEosError
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, offsets_from_json
+from spark_kafka_eos.kafka.partitions import Offsets, offsets_from_json
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.error_codes import passes
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, PlainCommits
 from spark_kafka_eos.ledger.source_mark import marked_by
 from spark_kafka_eos.options import ClientOptions, SourceOptions
 from spark_kafka_eos.source_offset import UNRESOLVED, JsonOffsets
@@ -50,7 +52,8 @@ class ConsumedOffsets:
         self._options = options
         self._connect, self._clock = connect, clock
         self._cluster: Cluster | None = None
-        self._checked = False
+        self._commits: PlainCommits | None = None  # of the group, once it is checked
+        self._overtaken = False
         self._last: JsonOffsets | None = None  # the end that was tried last; not tried again before `_again`
         self._again = float("-inf")
 
@@ -58,7 +61,7 @@ class ConsumedOffsets:
         """Close the connections."""
         if self._cluster is not None:
             self._cluster.close()
-            self._cluster = None
+            self._cluster = self._commits = None
 
     def done(self, end: JsonOffsets) -> None:
         """Commit `end`, the offsets of all partitions at the end of a completed batch."""
@@ -79,11 +82,19 @@ class ConsumedOffsets:
     def _commit(self, offsets: Offsets) -> None:
         if self._cluster is None:
             self._cluster = self._connect(self._options.client.answering_within(_PATIENCE_MS))
-        group = GroupCoordinator(self._cluster, self._options.group_id or "")
-        if not self._checked:
+        if self._commits is None:
+            group = GroupCoordinator(self._cluster, self._options.group_id or "")
             _check(group, offsets)
-            self._checked = True
-        group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in offsets.items()})
+            self._commits = PlainCommits(group)
+        ahead = self._commits.commit(offsets)
+        if ahead and not self._overtaken:
+            log.warning(
+                "somebody else has moved group %r on, to %s, beyond the offsets of this query, and it stays there: "
+                "another driver of this query, or an operator",
+                self._options.group_id,
+                ", ".join(f"{tp} {offset}" for tp, offset in sorted(ahead.items())[:5]),
+            )
+        self._overtaken = bool(ahead)
 
 
 def _check(group: GroupCoordinator, offsets: Offsets) -> None:

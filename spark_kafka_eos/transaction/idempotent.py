@@ -19,12 +19,12 @@ from dataclasses import replace
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, LedgerRefused, UnknownTopic
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets
+from spark_kafka_eos.kafka.partitions import Offsets
 from spark_kafka_eos.kafka.producer import PLAIN, ProducerIdentity
 from spark_kafka_eos.kafka.producing import producer_ids
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, PlainCommits
 from spark_kafka_eos.kafka.protocol.recorder import phase
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.decide import identity_of
@@ -42,7 +42,7 @@ class AtLeastOnceProducer:
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._cluster, self._sink = cluster, identity_of(options)
-        self._group = GroupCoordinator(cluster, options.group_id) if options.group_id else None
+        self._group = PlainCommits(GroupCoordinator(cluster, options.group_id)) if options.group_id else None
         self._sources = SourceClusters(options, cluster)
         self._fail_on_data_loss = options.fail_on_data_loss
         self._degree = options.enable_idempotence
@@ -74,7 +74,8 @@ class AtLeastOnceProducer:
 
     def commit(self, batch: MicroBatch, *, written: BatchCounts) -> None:
         """Commit the source offsets to `kafka.group.id`, if set, for lag tools: only those of topics on the sink's
-        cluster. Raises TransactionAborted if a topic was deleted, with what was acknowledged there.
+        cluster, and not back to before those of a driver that has replaced this one. Raises TransactionAborted if a
+        topic was deleted, with what was acknowledged there.
         """
         with _nothing_is_taken_back():
             outputs.require(self._cluster, written.topic_ids)
@@ -87,9 +88,9 @@ class AtLeastOnceProducer:
         """End the attempt. Appended records stay; the next attempt appends them again."""
         self._end()
 
-    def _commit_offsets(self, group: GroupCoordinator, ends: Offsets) -> None:
+    def _commit_offsets(self, group: PlainCommits, ends: Offsets) -> None:
         try:
-            group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in ends.items()})
+            group.commit(ends)
         except UnknownTopic as error:
             if self._fail_on_data_loss:
                 raise

@@ -163,6 +163,30 @@ class GroupCoordinator:
             raise error
 
 
+class PlainCommits:
+    """The commits of this process to a group, without a transaction. Nothing fences them, so a process that comes back
+    late would move the group back to where it was itself.
+
+    A first commit may go anywhere, as that of a query that starts again with an older checkpoint. Before each later one
+    the group is looked at: a partition in which somebody else has moved it on meanwhile, beyond what is to be
+    committed, is left alone. Between the look and the commit, nobody can know.
+    """
+
+    def __init__(self, group: GroupCoordinator) -> None:
+        self._group = group
+        self._last: dict[TopicPartition, int] = {}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Commit these, and return the offsets of the partitions that are left alone."""
+        seen = self._group.fetch_offsets(self._last.keys() & offsets.keys(), require_stable=False) if self._last else {}
+        there = {tp: committed.offset for tp, committed in seen.items() if committed is not None}
+        ahead = {tp: offset for tp, offset in there.items() if offset > max(self._last[tp], offsets[tp])}
+        due = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
+        self._group.commit_offsets({tp: OffsetAndMetadata(offset=offset) for tp, offset in due.items()})
+        self._last |= due
+        return ahead
+
+
 def stored_in(group_id: str, partitions: int) -> int:
     """The partition, of this many of Kafka's internal topic, in which a group's offsets are: by Java's hash code."""
     units, code = group_id.encode("utf-16-be"), 0

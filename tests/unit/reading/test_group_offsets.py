@@ -109,6 +109,28 @@ def test_a_group_that_the_sinks_transactions_commit_to_is_refused_untouched(kafk
     assert kafka.tries == []
 
 
+def test_a_late_driver_does_not_move_the_group_back_and_says_so_once(kafka, consumed, caplog):
+    consumed.done(FIRST)
+    kafka.group("g").offsets[TopicPartition("t", 0)] = 20, ""  # by the driver that has replaced it
+    consumed.done({"t": {"0": 9, "1": 8}})
+    assert kafka.offsets() == {0: 20, 1: 8}
+    consumed.done({"t": {"0": 12, "1": 9}})
+    assert kafka.offsets() == {0: 20, 1: 9}
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "somebody else has moved group 'g' on, to t-0 20, beyond the offsets of this query" in warning
+    consumed.done({"t": {"0": 21, "1": 9}})
+    assert kafka.offsets() == {0: 21, 1: 9}
+
+
+def test_offsets_that_go_back_are_committed_where_nobody_else_has_moved_the_group(kafka, consumed):
+    """As after a truncated log, or at the start with an older checkpoint."""
+    kafka.group("g").offsets[TopicPartition("t", 1)] = 30, ""
+    consumed.done(SECOND)
+    assert kafka.offsets() == {0: 9, 1: 7}
+    consumed.done(FIRST)
+    assert kafka.offsets() == {0: 5, 1: 7}
+
+
 def test_a_batch_waits_a_few_seconds_at_most(kafka, consumed):
     consumed.done(FIRST)
     [client] = kafka.clients

@@ -136,6 +136,14 @@ def test_none_if_the_source_is_on_another_cluster_which_may_have_a_topic_of_the_
     assert kafka.sent("OffsetCommit") == []
 
 
+def test_a_late_driver_does_not_move_the_group_back(kafka):
+    late = writes(kafka)
+    late.commit(BATCH, written=WRITTEN)
+    writes(kafka).commit(replace(BATCH, batch_id=2, sources=reads({IN: 6}, {IN: 9})), written=WRITTEN)
+    late.commit(replace(BATCH, batch_id=1, sources=reads({IN: 3}, {IN: 6})), written=WRITTEN)
+    assert kafka.group("g").offsets[IN][0] == 9
+
+
 def test_none_of_a_source_that_says_itself_that_it_reads_another_cluster(kafka):
     here, there = (
         SourceRange(start={}, end={IN: at}, origin=Origin(cluster=name)) for at, name in ((3, "model"), (2, "there"))
