@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+import time
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -10,6 +12,9 @@ from spark_kafka_eos.kafka import partitions
 
 _LEVEL = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
 _TIMEOUT_S = 60.0
+_LOOK_EVERY_S = 0.05
+# While a broker makes its topic of offsets or loads it, librdkafka's consumer raises some of these.
+_STARTING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def ends(bootstrap: str, topic: str, isolation_level: partitions.IsolationLevel) -> dict[int, int]:
@@ -34,10 +39,22 @@ def group_offsets(
     consumer = Consumer(settings | {"isolation.level": isolation_level})
     try:
         partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
-        committed = consumer.committed([TopicPartition(topic, number) for number in partitions], _TIMEOUT_S)
+        committed = _committed(consumer, [TopicPartition(topic, number) for number in partitions])
     finally:
         consumer.close()
     return {tp.partition: tp.offset for tp in committed if tp.offset >= 0}
+
+
+def _committed(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Their committed offsets, asked for again while the group's coordinator starts."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return consumer.committed(partitions, _TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _STARTING or time.monotonic() > deadline:
+                raise
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _admin(bootstrap: str) -> AdminClient:
