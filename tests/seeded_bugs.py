@@ -22,6 +22,7 @@ from spark_kafka_eos.ledger.answers import BrokerAnswers
 from spark_kafka_eos.ledger.bucket_reader import BucketReader
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
+from spark_kafka_eos.ledger.signing import UNSIGNED
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.real_time import cycle
 from spark_kafka_eos.real_time.driver import RealTimeDriver
@@ -299,7 +300,9 @@ def _offsets_before_the_buckets() -> Iterator[None]:
     start = RealTimeDriver._start
 
     def read_first(self: RealTimeDriver, batch: MicroBatch, *args: Any, **options: Any) -> Any:
-        read = BucketReader(self._options, self._cluster).read(range(8), batch.end, [self._options.ledger_topic])
+        read = BucketReader(self._cluster, self._options.transactional_id, UNSIGNED).read(
+            range(8), batch.end, [self._options.ledger_topic]
+        )
         with mock.patch.object(BucketReader, "read", return_value=read):
             return start(self, batch, *args, **options)
 

@@ -24,7 +24,13 @@ from spark_kafka_eos.appending.blocks import Block
 from spark_kafka_eos.appending.report import Appended, CommitReport, EncodeReport, encoded
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import BrokerError, KafkaEosError
-from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, offsets_from_json, offsets_to_json
+from spark_kafka_eos.kafka.partitions import (
+    OffsetAndMetadata,
+    Offsets,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+)
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
@@ -304,13 +310,14 @@ class SimulatedDriver:
     def _first_start(self, cluster: Cluster) -> Offsets:
         if not self._resumes:
             return dict.fromkeys(SOURCE, 0)
-        try:
-            committed = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
-        except BrokerError as error:
-            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT or self._after_real_time:
-                raise  # in real time, the ledger has only where a run began
-            self._world.note("starts from the ledger, as the error advises")
-            committed = {}
+        committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+        if not self._after_real_time:  # else the group has a late copy
+            try:
+                committed = GroupCoordinator(cluster, OPTIONS.group_id).fetch_offsets(SOURCE)
+            except BrokerError as error:
+                if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    raise
+                self._world.note("starts from the ledger, as the error advises")
         standing = {tp: at.offset for tp, at in committed.items() if at is not None}
         if not standing:  # expired, never committed, or pending in a transaction that nobody ends
             entry = last_entry(cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)

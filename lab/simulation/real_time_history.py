@@ -1,7 +1,7 @@
 """One seed's history of a query in real time: records that are produced meanwhile, drivers, tasks, and faults.
 
 It has up to three phases, some of which are micro-batches: the query goes on in each of them where it was. Back in
-micro-batches it has a new checkpoint, and starts at the group's offsets, as the documentation says.
+micro-batches it has a new checkpoint, and starts where the ledger says, as the documentation says.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from lab.simulation.history import AnyDriver, History, Life
 from lab.simulation.query import OPTIONS, SOURCE, TOPICS, Row
 from lab.simulation.real_time import SOURCE_TOPIC, SimulatedRealTime, source_batch
 from lab.simulation.world import Process, World
-from spark_kafka_eos.errors import BrokerError, KafkaEosError
+from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 
 _PRODUCED_S = (0.0, 0.0, 0.05, 0.3, 1.0, 3.0)
 _SECONDS = (0.4, 1.5, 4.0)  # of a long micro-batch
@@ -60,7 +59,6 @@ class RealTimeLife(Life):
         self.tasks = chance.choose("tasks", (1, 2, 2))
         self.seconds = chance.choose("seconds of a batch", _SECONDS)
         self.phase: Phase = "real time"
-        self.before = self.checkpoint  # of the last phase in real time
         self._begin_phase()
 
     def _violations(self) -> list[str]:
@@ -82,7 +80,6 @@ class RealTimeLife(Life):
         self.records += self.world.chance.choose("more records", range(1, 4))
         self.world.note(f"{self.phase}, up to {self.records} records in each source partition")
         if (before, self.phase) == ("real time", "micro-batches") and self.runs:
-            self.before = self.checkpoint
             self._new_query()
         if self.grows and _NEW not in self.source:
             self.world.after(self.world.chance.choose("the partition is added after", _PRODUCED_S), "", self._grow)
@@ -166,12 +163,6 @@ class RealTimeLife(Life):
             self.world.heal()
         elif (missing := _NO_OFFSET.search(error.what)) is not None:
             self._set_by_operator(TopicPartition(missing[1], int(missing[2])))
-        elif (
-            self.phase == "micro-batches"
-            and isinstance(error, BrokerError)
-            and error.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-        ):
-            self._back_in_real_time()
         else:
             return False
         return True
@@ -200,13 +191,6 @@ class RealTimeLife(Life):
         self.world.faults["operator sets an offset"] += 1
         self.world.note(f"an operator sets the group to {offset} of {tp}")
         self.kafka.group(OPTIONS.group_id).commit_at_once({tp: (offset, "")}, now_s=self.world.now)
-
-    def _back_in_real_time(self) -> None:
-        """Micro-batches cannot begin: first end in real time what it has left pending."""
-        self.world.faults["back in real time"] += 1
-        self.phases.insert(0, "micro-batches")
-        self.phase, self.checkpoint = "real time", self.before
-        self.world.note("back in real time, with the checkpoint of before")
 
     def _last_query(self) -> str | None:
         """The query to name with a new checkpoint: of a partition that is new, too, it is not known whose it was."""

@@ -11,7 +11,6 @@ from spark_kafka_eos.ledger.remedies import (
     BY_MISTAKE,
     RESTORE,
     RESUME,
-    RESUME_BY_GROUP,
     RETURNED,
     TAKEN_OVER,
     TWO_DRIVERS,
@@ -94,7 +93,7 @@ def ran_in_real_time(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
         "the batch would repeat records",
         actions=(
             "Start the query in real time again.",
-            f"Or {RESUME_BY_GROUP}.",
+            f"Or {RESUME}.",
         ),
     )
 

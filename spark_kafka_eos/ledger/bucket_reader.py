@@ -10,11 +10,10 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger import bucket_record
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
-from spark_kafka_eos.ledger.decide import signer_of
 from spark_kafka_eos.ledger.entry_format import NotAnEntry
 from spark_kafka_eos.ledger.records import LedgerRecords
-from spark_kafka_eos.ledger.topic import read_end
-from spark_kafka_eos.options import SinkOptions
+from spark_kafka_eos.ledger.signing import Signer
+from spark_kafka_eos.ledger.topic import read_end, still_open
 from spark_kafka_eos.options.sink import bucket_id
 
 # Offsets of the ledger topic, from its end: a thousand transactions or two, decoded in some ten milliseconds.
@@ -24,9 +23,8 @@ _SPAN = 4_000
 class BucketReader:
     """The last committed record of each bucket. It is final once the bucket was taken."""
 
-    def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
-        self._options, self._cluster = options, cluster
-        self._signer = signer_of(options)
+    def __init__(self, cluster: Cluster, transactional_id: str, signer: Signer) -> None:
+        self._cluster, self._id, self._signer = cluster, transactional_id, signer
 
     def read(
         self, numbers: Iterable[int], partitions: Collection[TopicPartition], topics: Iterable[str]
@@ -37,23 +35,39 @@ class BucketReader:
         Raises LedgerRefused if a record is not one of this query's, or if a partition's topic was created again; and
         AuthorizationFailed, BrokerError, BrokerUnreachable.
         """
-        ids = [bucket_id(self._options.transactional_id, number) for number in numbers]
-        records = [record for topic in topics for record in self._records(topic, ids)]
+        records = [record for topic in topics for record in self._records(topic, self._ids(numbers))]
         read = {tp.topic for tp in partitions}
         for record in records:
             self._require_same(record, read)
-        return {tp: at for tp, at in bucket_record.latest(records).items() if tp in partitions}
+        return {
+            tp: at for tp, at in bucket_record.latest(record.offsets for record in records).items() if tp in partitions
+        }
+
+    def read_settled(self, numbers: Iterable[int], topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """Where the partitions of these buckets are read on, for those who do not own them: waits for the outcome of
+        their open transactions. Raises what `read` raises, but for topics that were created again.
+        """
+        budget, ids, topics = self._cluster.budget(), self._ids(numbers), list(topics)
+        while any(records.pending for topic in topics for records in self._by_id(topic, ids).values()):
+            if (delay := budget.delay()) is None:
+                raise still_open(self._id)
+            self._cluster.sleep(delay)
+        return bucket_record.latest(record.offsets for topic in topics for record in self._records(topic, ids))
+
+    def _ids(self, numbers: Iterable[int]) -> list[str]:
+        return [bucket_id(self._id, number) for number in numbers]
 
     def _records(self, topic: str, ids: Sequence[str]) -> list[BucketRecord]:
+        return [self._record(topic, name, of_id) for name, of_id in self._by_id(topic, ids).items() if of_id.last]
+
+    def _by_id(self, topic: str, ids: Sequence[str]) -> dict[str, LedgerRecords]:
         if not self._cluster.exists(topic, patience_ms=0):
-            return []
+            return {}
         # Who runs has written lately. Only for a bucket that had nothing to read for long, all is read.
         log, is_all = read_end(self._cluster, TopicPartition(topic, 0), _SPAN)
         if not is_all and any(name not in log.by_id or log.by_id[name].last is None for name in ids):
             log, _ = read_end(self._cluster, TopicPartition(topic, 0), sys.maxsize)
-        return [
-            self._record(topic, name, log.by_id[name]) for name in ids if name in log.by_id and log.by_id[name].last
-        ]
+        return {name: log.by_id[name] for name in ids if name in log.by_id}
 
     def _record(self, topic: str, name: str, records: LedgerRecords) -> BucketRecord:
         try:

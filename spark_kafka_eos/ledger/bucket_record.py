@@ -3,10 +3,10 @@
     the record   in the topic `ledgerTopic`, partition 0, key = the bucket's transactional id
                  {"v": 4, "offsets": {topic: {partition: offset}}, "topics": {topic: topic id}, "mac": signature}
 
-The group has the same offsets, from the same transaction, but what a group's coordinator answers cannot be relied on
-alone. Where a broker becomes, stops being and becomes again the leader of the group's partition, as after a kill,
-Kafka 4 takes the end of the first load for that of the second, and serves what it has loaded so far: offsets of
-minutes ago, without an error, while it accepts new ones. A log has no such state.
+The group has a copy, a second late. What its coordinator answers could not be relied on either: where a broker becomes,
+stops being and becomes again the leader of the group's partition, as after a kill, Kafka 4 takes the end of the first
+load for that of the second, and serves what it has loaded so far: offsets of minutes ago, without an error, while it
+accepts new ones. A log has no such state.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def is_one(value: bytes) -> bool:
     return True
 
 
-def latest(records: Iterable[BucketRecord]) -> dict[TopicPartition, int]:
+def latest(ends: Iterable[Offsets]) -> dict[TopicPartition, int]:
     """Where each partition is read on. Of one that was in several buckets, the last one has read the most."""
     offsets: dict[TopicPartition, int] = {}
-    for record in records:
-        for tp, at in record.offsets.items():
+    for of_bucket in ends:
+        for tp, at in of_bucket.items():
             offsets[tp] = max(at, offsets.get(tp, 0))
     return offsets

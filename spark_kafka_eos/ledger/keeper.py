@@ -23,6 +23,7 @@ from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.answers import BrokerAnswers
 from spark_kafka_eos.ledger.bucket_reader import BucketReader
+from spark_kafka_eos.ledger.bucket_record import latest
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
 from spark_kafka_eos.ledger.entry import BatchCounts, CommittedEntry, LedgerEntry
@@ -57,7 +58,7 @@ class LedgerKeeper:
         self._ledger_group = GroupCoordinator(cluster, options.ledger_group)
         self._source_group = GroupCoordinator(cluster, options.group_id)
         self._sources = SourceClusters(options, cluster)
-        self._buckets = BucketReader(options, cluster)
+        self._buckets = BucketReader(cluster, options.transactional_id, self._signer)
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
         self._under = NOBODY  # the producer of the last entry's transaction
         self._position = 0  # where the next record of the ledger will be, or after it
@@ -224,9 +225,8 @@ class LedgerKeeper:
         began = began_at(self._entry, self._cluster.cluster_id())
 
         def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
-            read = self._buckets.read(numbers, partitions, topics)
-            ends = {tp: max(read.get(tp, 0), began.get(tp, 0)) for tp in partitions if tp in read or tp in began}
-            return {tp: OffsetAndMetadata(offset=at, metadata=mark) for tp, at in ends.items()}
+            ends = latest([began, self._buckets.read(numbers, partitions, topics)])
+            return {tp: OffsetAndMetadata(offset=ends[tp], metadata=mark) for tp in partitions if tp in ends}
 
         offsets = ask()
         self._answers.add(f"what buckets have committed in topic {self.topic.at.topic!r}", ask, offsets)

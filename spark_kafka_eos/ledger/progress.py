@@ -9,8 +9,10 @@ from dataclasses import replace
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.ledger.bucket_reader import BucketReader
 from spark_kafka_eos.ledger.copies import newest
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
+from spark_kafka_eos.ledger.real_time import with_ends
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.options.client import client_options
@@ -32,7 +34,8 @@ def cluster_id(options: Mapping[str, object]) -> str:
 def last_entry(
     cluster: Cluster, topic: str, transactional_id: str, *, ignore_open: bool = False, signer: Signer = UNSIGNED
 ) -> LedgerEntry | None:
-    """The ledger's last entry, for processes other than its owner: waits for an open transaction to end.
+    """The ledger's last entry, for processes other than its owner: waits for an open transaction to end. In real time,
+    its offsets are those where the buckets have ended.
 
     With `ignore_open`, the entry of an open transaction does not count: the caller is about to abort it. Raises
     LedgerRefused if the record is not a ledger entry that `signer` accepts, AuthorizationFailed, BrokerError,
@@ -46,13 +49,17 @@ def last_entry(
 
     kept = LedgerTopic(cluster, topic, transactional_id)
     latest = newest(read(kept), {}, kept.at, signer)
-    entry, _ = follow(cluster, transactional_id, latest, kept.at, read, signer)
+    entry, passed = follow(cluster, transactional_id, latest, kept.at, read, signer)
     if isinstance(entry, UnreadableEntry):
         raise LedgerRefused(
             f"the last record of {transactional_id!r} in topic {topic!r} cannot be used: {entry.description}",
             action="Use the release that wrote it, or a later one. With ledgerKey, use the key of the sink that wrote "
             "it, and let that sink commit a batch with the key first.",
         )
+    if entry is not None and entry.buckets is not None and not ignore_open:
+        buckets = BucketReader(cluster, transactional_id, signer)
+        ends = buckets.read_settled(range(entry.buckets), [place.topic for place in passed])
+        entry = with_ends(entry, ends)
     return entry
 
 
@@ -74,13 +81,6 @@ def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]
 def committed_progress(sink: SinkLedger, cluster_id: str) -> tuple[SourceProgress, SinkIdentity]:
     """The same, with the origin of the offsets as far as the ledger has it; and whose ledger it is."""
     entry, cluster = _last_entry(sink)
-    if entry is not None and entry.buckets is not None:
-        raise LedgerRefused(
-            f"the query with transactional.id {sink.transactional_id!r} last ran in real time, and its ledger does not "
-            "say how far it came. The group of its offsets does",
-            action="Set startingOffsets=committed and kafka.group.id on the source, to the group of the sink (by "
-            "default its kafka.transactional.id), without sink.kafka.transactional.id.",
-        )
     identity = SinkIdentity(transactional_id=sink.transactional_id, ledger_topic=sink.topic, cluster=cluster)
     return _merged(sink, _sources(entry, cluster_id)), identity
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
-from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.ledger import batch_refusals, query_refusals, verdicts
 from spark_kafka_eos.ledger.decide import Decide, identity_of
 from spark_kafka_eos.ledger.ends import CommittedOffsets
@@ -80,3 +81,14 @@ def began_at(entry: LedgerEntry | UnreadableEntry | None, own: str) -> dict[Topi
     sources = entry.sources or () if isinstance(entry, LedgerEntry) else ()
     offsets = [source.offsets for source in sources if source is not None and source.cluster == own]
     return {tp: at for offsets_of_source in offsets for tp, at in offsets_of_source.items()}
+
+
+def with_ends(entry: LedgerEntry, ends: Offsets) -> LedgerEntry:
+    """The entry of a query in real time with these offsets, which its buckets have committed, instead of those where
+    they began.
+    """
+    sources = tuple(
+        source and replace(source, offsets={tp: max(at, ends.get(tp, 0)) for tp, at in source.offsets.items()})
+        for source in entry.sources or ()
+    )
+    return replace(entry, sources=sources)

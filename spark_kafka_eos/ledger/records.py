@@ -18,6 +18,7 @@ from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.producer import ProducerEpoch
 from spark_kafka_eos.kafka.wire import single
 from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
+from spark_kafka_eos.options.sink import BUCKETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +76,14 @@ class LedgerRecords:
 
 
 class RecordLog:
-    """The records of all transactional.ids, or of the one in `only`: of each, the last `keep` committed ones."""
+    """The records of all transactional.ids, or of the one in `only` and its buckets: of each, the last `keep` committed
+    ones.
+    """
 
     def __init__(self, *, keep: int = 1, only: str | None = None) -> None:
         self._keep = keep
         self._only = None if only is None else only.encode()
+        self._buckets = b"" if only is None else f"{only}{BUCKETS}".encode()
         self.by_id: dict[str, LedgerRecords] = {}
         self._ids: dict[int, set[str]] = {}  # by producer id, of what is pending
 
@@ -130,5 +134,5 @@ class RecordLog:
             if self._only not in bytes(record_batch):
                 return  # not decoded
         for offset, key, value in single.records(part.buffer, header):
-            if key is not None and self._only in (None, key):
+            if key is not None and (self._only in (None, key) or key.startswith(self._buckets)):
                 yield offset, key, value

@@ -98,10 +98,7 @@ class LedgerTopic:
             while (scan := self._scan(None)).pending:
                 delay = budget.delay()
                 if delay is None:
-                    raise BrokerUnreachable(
-                        f"a transaction of {self._name!r} is still open, so its ledger entry is not final",
-                        action="Retry when its query has finished the batch, or when the transaction has timed out.",
-                    )
+                    raise still_open(self._name)
                 self._cluster.sleep(delay)
         except UnknownTopic:
             return None
@@ -183,7 +180,7 @@ def follow(
 class LedgerReader:
     """The records of `topic` by transactional.id, as of the last `read`: of each id, the last `keep` committed ones.
 
-    `only` leaves out all other ids. It is for readers that own no id, such as `kafka-eos`.
+    `only` leaves out all other ids but those of its buckets. It is for readers that own no id, such as `kafka-eos`.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, keep: int = 1, only: str | None = None) -> None:
@@ -234,11 +231,19 @@ class LedgerReader:
         self._log.settle(min(log_ends.last_stable_offset, end))
 
 
+def still_open(name: str) -> BrokerUnreachable:
+    """What to raise if the ledger of this transactional.id cannot be read for an open transaction."""
+    return BrokerUnreachable(
+        f"a transaction of {name!r} is still open, so its ledger entry is not final",
+        action="Retry when its query has finished the batch, or when the transaction has timed out.",
+    )
+
+
 def read_end(cluster: Cluster, at: TopicPartition, count: int) -> tuple[RecordLog, bool]:
-    """The records in the last `count` offsets, for the owner of what is read, and whether these are all."""
+    """The records in the last `count` stable offsets and in all after them, and whether these are all."""
     log_ends = offsets.log_ends(cluster, [at])[at]
     end, earliest, log = log_ends.high_watermark, _earliest(cluster, at), RecordLog()
-    start = max(earliest, end - count)
+    start = max(earliest, min(log_ends.last_stable_offset, end) - count)
     for part in _fetch(cluster, OffsetRange(partition=at, start=start, end=end)):
         log.take(part, end)
     log.settle(min(log_ends.last_stable_offset, end))

@@ -5,8 +5,11 @@ Not obvious:
   must not take the bucket from the one that runs. If anything fails, the bucket's driver gives it a new epoch.
 - In TV2, each EndTxn returns the next epoch, with sequences from 0. In TV1, the epoch goes on, and so do its sequences.
   So in TV1 a request that was not answered is not sent again: a late copy could arrive in the next transaction.
-- The group of the offsets has no members (KIP-447), so only the transactional id's epoch keeps others out.
-- The offsets are in the ledger, too, where the next start reads them (`ledger.bucket_record` says why).
+- The offsets are committed with the records, in the ledger, where the next start reads them (`ledger.bucket_record`
+  says why). The group's are a copy for those who watch it, in transactions of their own: in each one they would cost a
+  fifth of it. The group has no members (KIP-447), so only the transactional id's epoch keeps others out.
+- How a transaction ended that lacks a marker, its coordinator can say only until the next one. So that one begins after
+  all markers are there, also if it has only offsets.
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ class BucketTransactions:
         )
         self._group = GroupCoordinator(cluster, group_id)
         self._identity = identity
+        self._uncopied: dict[TopicPartition, int] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._hanging = HangingTransactions(cluster)
         self._written: Collection[TopicPartition] = ()  # where the last transaction has records
@@ -98,24 +102,40 @@ class BucketTransactions:
         blocks = [block for part in rows for block in self._encoder.add(part)]
         blocks += self._encoder.finish()
         self._require_ended()
-        identity = self._identity
         self._record = replace(self._record, offsets={**self._record.offsets, **positions})
-        acks = self._append(identity, blocks)
+        acks = self._append(self._identity, blocks)
         self._written = {self._ledger, *(block.partition for block in blocks)}
-        self._written_by = identity.producer_id
+        self._written_by = self._identity.producer_id
         failpoint("bucket appended")
-        offsets = {tp: OffsetAndMetadata(offset=at, metadata=self._mark) for tp, at in positions.items()}
-        version = identity.transaction_version
-        again = _sent_once if version < 2 else _sent_again
-        add_offsets(self._cluster, identity, self._group.group_id, again=again)
-        self._group.commit_in_transaction(identity, offsets, transaction_version=version, again=again)
-        failpoint("bucket offsets sent")
-        self._identity = end_transaction(self._cluster, identity, commit=True, again=again)
-        if self._identity.producer != identity.producer:
-            self._sequences.clear()
+        self._end()
+        self._uncopied.update(positions)
         failpoint("bucket committed")
         of_output = [ack for ack in acks if ack.partition != self._ledger]
         return Written(records=sum(ack.records for ack in of_output), bytes=sum(ack.bytes for ack in of_output))
+
+    def copy_offsets(self) -> bool:
+        """Commit to the group what it lacks of where the partitions are read on; whether it lacked any."""
+        if not self._uncopied:
+            return False
+        self._require_ended()
+        identity, again = self._identity, self._again()
+        offsets = {tp: OffsetAndMetadata(offset=at, metadata=self._mark) for tp, at in self._uncopied.items()}
+        version = identity.transaction_version
+        add_offsets(self._cluster, identity, self._group.group_id, again=again)
+        self._group.commit_in_transaction(identity, offsets, transaction_version=version, again=again)
+        failpoint("bucket offsets sent")
+        self._end()
+        self._uncopied.clear()
+        return True
+
+    def _end(self) -> None:
+        ended = end_transaction(self._cluster, self._identity, commit=True, again=self._again())
+        if ended.producer != self._identity.producer:
+            self._sequences.clear()
+        self._identity = ended
+
+    def _again(self) -> Callable[[], None]:
+        return _sent_once if self._identity.transaction_version < 2 else _sent_again
 
     def _require_ended(self) -> None:
         """Wait until the transaction before has ended in all its partitions. Raises TransactionAborted if it has not:

@@ -17,7 +17,7 @@ The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
@@ -64,6 +64,7 @@ class RealTimeDriver:
         self._fail_on_data_loss = fail_on_data_loss
         self._buckets = Buckets(cluster, options)
         self._count = 0  # of buckets that were taken
+        self._parts: Mapping[int, Sequence[TopicPartition]] = {}  # of each bucket
 
     def check(self, batch: MicroBatch) -> None:
         """Raise ConfigurationError if the query can't run in real time."""
@@ -131,7 +132,7 @@ class RealTimeDriver:
         entry = transaction.steps.ledger.entry
         last = entry.buckets if isinstance(entry, LedgerEntry) else None
         chosen = count or last or first
-        parts = by_bucket(batch.end, chosen)
+        self._parts = parts = by_bucket(batch.end, chosen)
         taken = range(max(chosen, last or 0)) if numbers is None else numbers
         self._count = max(chosen, last or 0)
         self._buckets.take(taken)
@@ -239,13 +240,18 @@ class RealTimeDriver:
         return {tp: max(at, earliest[tp]) for tp, at in positions.items()}
 
     def end(self) -> None:
-        """Take the buckets once more, so that nothing stays open of tasks that were cut off. Only while the query is
-        this driver's: raises ProducerFenced if it may be another one's, and what InitProducerId raises.
+        """Take the buckets once more, so that nothing stays open of tasks that were cut off, and commit to the group
+        where they have ended. Only while the query is this driver's: raises ProducerFenced if it may be another one's,
+        and what the requests raise.
         """
         if self._transaction.steps.hold.identity is None:  # then there is nothing to ask after
             raise ProducerFenced("this driver no longer knows whether the query is its own, so it takes no bucket")
         self._transaction.owner.ask_if_held()
         self._buckets.take(range(self._count))
+        partitions = [tp for part in self._parts.values() for tp in part]
+        ends = self._transaction.steps.ledger.read_buckets(range(self._count), partitions)
+        copies = {number: {tp: ends[tp] for tp in part if tp in ends} for number, part in self._parts.items()}
+        self._buckets.commit_offsets({number: offsets for number, offsets in copies.items() if offsets})
 
 
 def _is_first(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, take_over: str | None) -> bool:

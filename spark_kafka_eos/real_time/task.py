@@ -1,8 +1,9 @@
 """What a task in real time does until its time is over: reads its buckets' partitions and commits what comes.
 
 One Fetch request waits at each broker for all partitions of the task. What its answer has is transformed and committed,
-each bucket in a transaction. Then the task rests (`rest`), and asks for what has come meanwhile. Only if there was more
-than an answer holds, the next request is on its way while the answer is processed, and nothing rests.
+each bucket in a transaction. Once a second, the group gets a copy of the offsets. Then the task rests (`rest`), and
+asks for what has come meanwhile. Only if there was more than an answer holds, the next request is on its way while the
+answer is processed, and nothing rests.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from spark_kafka_eos.real_time.intervals import Intervals, IntervalsOf, TaskRepo
 from spark_kafka_eos.real_time.latencies import Latencies
 
 _LONGEST_REST = 0.05  # seconds
+_COPIED_EVERY = 1.0  # seconds
 
 # From records with columns of the source to rows with columns of the sink.
 MakeRows = Callable[[Iterator[pa.RecordBatch], EncodeSettings], Iterator[pa.RecordBatch]]
@@ -136,6 +138,7 @@ class _Running:
         self._transactions = {bucket.number: _transactions(bucket, task, writing) for bucket in task.buckets}
         self._unread = {each.partition: each for bucket in task.buckets for each in bucket.ranges}
         self._bucket_of = {each.partition: bucket.number for bucket in task.buckets for each in bucket.ranges}
+        self._copied = dict.fromkeys(self._transactions, clock())
         report.positions.update({tp: unread.start for tp, unread in self._unread.items()})
 
     def run(self) -> None:
@@ -149,8 +152,18 @@ class _Running:
                 dead = [bucket.dead_letters for bucket in self._transactions.values() if bucket.dead_letters]
                 if dead:
                     self._report.dead_letters = sum(map(Counter, dead), Counter())
+                self._copy_offsets()
                 if self._seconds_left() <= 0:
                     break
+        for transactions in self._transactions.values():
+            transactions.copy_offsets()
+
+    def _copy_offsets(self) -> None:
+        """Of each bucket that has something new, once in `_COPIED_EVERY`, also while nothing comes."""
+        now = self._clock()
+        for number, transactions in self._transactions.items():
+            if now - self._copied[number] >= _COPIED_EVERY and transactions.copy_offsets():
+                self._copied[number] = now
 
     def _parts(self) -> Generator[Sequence[Fetched], None, None]:
         """What is fetched. It rests before it asks for more, unless there was more already."""

@@ -32,6 +32,7 @@ from spark_kafka_eos.kafka.protocol.facts import ProducerState
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry
+from spark_kafka_eos.ledger.progress import committed_by
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.ledger.verdicts import Write
@@ -525,7 +526,7 @@ def test_operators_see_each_bucket_with_its_transaction_and_how_far_it_is_behind
     assert len(re.findall(r"│ +[01] │ +10 │ +14 │", lag_shown)) == PARTITIONS, lag_shown
 
 
-def test_offsets_that_a_group_has_lost_are_unknown_and_not_those_at_which_the_buckets_began(
+def test_a_query_is_shown_and_read_on_where_its_buckets_have_ended_also_if_the_group_has_no_offsets(
     query, produce, command, either_kafka
 ):
     produce(0, 30)
@@ -533,11 +534,13 @@ def test_offsets_that_a_group_has_lost_are_unknown_and_not_those_at_which_the_bu
     copying.copy(copying.start())
     expire(either_kafka.bootstrap, copying.options.group_id)
     seen = json.loads(command("query", "lag", copying.name, "--json"))
-    why = f"group {copying.name!r} has no offset of it"
-    partitions = seen["sources"][0]["partitions"]
-    assert [(each["committed"], each["unknown"]) for each in partitions] == [(None, why)] * PARTITIONS
-    assert seen["unread"] is None
-    assert f"Unknown: {why}." in " ".join(command("query", "show", copying.name).split())
+    assert [each["committed"] for each in seen["sources"][0]["partitions"]] == [10] * PARTITIONS
+    assert seen["unread"] == 0
+    given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "subscribe": copying.source}
+    sink = source_options(given | {"sink.kafka.transactional.id": copying.name}).sink
+    assert sink is not None
+    ends = committed_by(sink, copying.cluster.cluster_id())
+    assert ends == {TopicPartition(copying.source, n): 10 for n in range(PARTITIONS)}
 
 
 def test_what_the_page_runs_works(query, produce, command):

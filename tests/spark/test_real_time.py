@@ -179,12 +179,12 @@ def test_a_query_changes_from_micro_batches_to_real_time_and_back(pipe: Pipe) ->
     pipe.produce(80, 40)
     with pytest.raises(StreamingQueryException, match="has run in real time"):
         pipe.start(once=True, real_time=None).awaitTermination(60)
-    group = {"startingOffsets": "committed", "kafka.group.id": pipe.target}
-    assert pipe.start("back", once=True, real_time=None, reads=group).awaitTermination(60)
+    ledger = {"startingOffsets": "committed", "sink.kafka.transactional.id": pipe.target}
+    assert pipe.start("back", once=True, real_time=None, reads=ledger).awaitTermination(60)
     assert pipe.written() == list(range(120))
 
 
-# What each leaves behind: an open transaction with its records, one with its offsets, too, and a commit of which nobody
+# What each leaves behind: an open transaction with records, one with the group's copy, and a commit of which nobody
 # heard; and buckets that were taken by a driver that never used them.
 @pytest.mark.parametrize(
     "point",

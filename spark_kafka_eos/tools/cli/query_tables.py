@@ -139,7 +139,7 @@ def _facts(status: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str,
         first, last = status.buckets[0].transactional_id, status.buckets[-1].transactional_id
         more = f" to {last.removeprefix(status.transactional_id)}" if len(status.buckets) > 1 else ""
         yield "real time", f"{_buckets(len(status.buckets))}: {first}{more}"
-        yield "group", f"{status.group}, with the offsets that the buckets commit"
+        yield "group", f"{status.group}, with a copy of the offsets"
     elif not status.sources:
         yield "sources", "The ledger does not contain where they ended."
 

@@ -86,9 +86,7 @@ class QueryReader:
         statuses = [status for status in statuses if status.commits or status.pending]
         self.outputs.update(topic for status in statuses for topic in status.outputs)
         if lag:
-            statuses = [
-                in_real_time(status, self._offsets(status)) if status.buckets else status for status in statuses
-            ]
+            statuses = [in_real_time(status, self._ends(status)) if status.buckets else status for status in statuses]
             statuses = self._with_lag(statuses, times=times)
         return self._with_owners(statuses) if owners else statuses
 
@@ -141,14 +139,17 @@ class QueryReader:
     def _ledger(self, name: str) -> LedgerReader:
         return LedgerReader(self._cluster, name, keep=self._keep, only=self._only)
 
-    def _offsets(self, status: QueryStatus) -> Mapping[TopicPartition, OffsetAndMetadata] | str:
-        """What the group of a query in real time has committed, without waiting for what is open; or why that is not
+    def _ends(self, status: QueryStatus) -> dict[TopicPartition, int] | str:
+        """Where the partitions of a query in real time are read on, by the records of its buckets; or why that is not
         known.
         """
+        by_id = self._ledgers[status.ledger_topic].by_id
+        records = [by_id[bucket.transactional_id] for bucket in status.buckets if bucket.transactional_id in by_id]
+        values = [of_bucket.last.value or b"" for of_bucket in records if of_bucket.last is not None]
         try:
-            return GroupCoordinator(self._cluster, status.group).fetch_all(require_stable=False)
-        except KafkaEosError as error:
-            return error.what
+            return bucket_record.latest(bucket_record.decode(value).offsets for value in values)
+        except NotAnEntry as error:
+            return f"a record of its buckets cannot be read: {error}"
 
     def _with_lag(self, statuses: Sequence[QueryStatus], *, times: bool) -> list[QueryStatus]:
         by_cluster: dict[str, set[TopicPartition]] = {}

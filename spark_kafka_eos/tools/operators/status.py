@@ -14,6 +14,7 @@ from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unav
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger import copies
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
+from spark_kafka_eos.ledger.real_time import with_ends
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.options.sink import bucket_id
 from spark_kafka_eos.real_time.buckets import bucket_of
@@ -192,23 +193,22 @@ class QueryStatus:
         return max(late, default=None)
 
 
-def in_real_time(status: QueryStatus, committed: Mapping[TopicPartition, OffsetAndMetadata] | str) -> QueryStatus:
-    """A query in real time with what its group has `committed`, or why that is not known, as its sources. These
-    are a copy: where the query goes on, the records of its buckets say.
+def in_real_time(status: QueryStatus, ends: Offsets | str) -> QueryStatus:
+    """A query in real time with these offsets, which its buckets have committed, in its sources; or why they are not
+    known.
     """
-    entry = status.entry
-    sources: list[SourceLag | None] = []
-    for source in (entry and entry.sources) or ():
-        if source is None:
-            sources.append(None)
-            continue
-        offsets = {} if isinstance(committed, str) else {
-            tp: committed[tp].offset for tp in source.offsets if tp in committed
-        }  # fmt: skip
-        why = committed if isinstance(committed, str) else f"group {status.group!r} has no offset of it"
-        lacking = source.offsets.keys() - offsets.keys()
-        sources.append(SourceLag(cluster=source.cluster, offsets=offsets, unknown=dict.fromkeys(lacking, why)))
-    return replace(status, sources=tuple(sources))
+    entry = status.entry and with_ends(status.entry, {} if isinstance(ends, str) else ends)
+    sources = tuple(
+        None
+        if source is None
+        else SourceLag(
+            cluster=source.cluster,
+            offsets={} if isinstance(ends, str) else source.offsets,
+            unknown=dict.fromkeys(source.offsets, ends) if isinstance(ends, str) else {},
+        )
+        for source in (entry and entry.sources) or ()
+    )
+    return replace(status, sources=sources)
 
 
 def buckets_of(entry: LedgerEntry | None, transactional_id: str) -> tuple[BucketStatus, ...]:

@@ -15,7 +15,7 @@ from lab.simulation.conditions import Conditions
 from lab.simulation.transactions import LeavesOut
 from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import KafkaEosError, LedgerRefused, ProducerFenced, TransactionAborted
+from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, stored_in
@@ -27,6 +27,7 @@ from spark_kafka_eos.ledger import bucket_reader
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import BatchCounts
+from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
@@ -120,10 +121,13 @@ def _task(run: Run, bucket: Bucket) -> BucketTransactions:
     )
 
 
-def _commits(run: Run, buckets: Sequence[Bucket], offset: int) -> None:
+def _commits(run: Run, buckets: Sequence[Bucket], offset: int, *, copied: bool = False) -> None:
     """What the tasks of these buckets commit: nothing but offsets."""
     for bucket in buckets:
-        _task(run, bucket).commit([], {part.partition: offset for part in bucket.ranges})
+        task = _task(run, bucket)
+        task.commit([], {part.partition: offset for part in bucket.ranges})
+        if copied:
+            task.copy_offsets()
 
 
 def _set_offsets(run: Run, offset: int) -> None:
@@ -177,6 +181,48 @@ def test_a_driver_that_has_the_query_ends_its_tasks_by_taking_their_buckets(kafk
     assert [after > before for before, after in zip(epochs, _epochs(kafka), strict=True)] == [True, True]
 
 
+def test_a_driver_that_ends_its_tasks_copies_to_the_group_where_they_have_ended(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    _commits(run, run.driver.start(run.batch(), 2), 5)
+    assert [kafka.group(OPTIONS.group_id).offsets[tp][0] for tp in SOURCE] == [0, 0]
+    run.driver.end()
+    assert [kafka.group(OPTIONS.group_id).offsets[tp][0] for tp in SOURCE] == [5, 5]
+
+
+def test_offsets_are_not_copied_while_the_transaction_before_lacks_a_marker(kafka: _Kafka) -> None:
+    """With the next transaction, its coordinator forgets how that one ended."""
+    run = Run(kafka, "run 1")
+    bucket = run.driver.start(run.batch(), 2)[0]
+    task = _task(run, bucket)
+    ledger = TopicPartition(OPTIONS.ledger_topic, 0)
+    kafka.leaves_out = lambda joined: ledger if ledger in joined else None
+    task.commit([], {part.partition: 5 for part in bucket.ranges})
+    del kafka.leaves_out
+    with pytest.raises(TransactionAborted, match="has not got the marker"):
+        task.copy_offsets()
+    assert [kafka.group(OPTIONS.group_id).offsets[part.partition][0] for part in bucket.ranges] == [0]
+    assert run.start() == dict.fromkeys(SOURCE, 0) | {part.partition: 5 for part in bucket.ranges}
+
+
+def test_the_ledgers_last_entry_has_where_the_buckets_have_ended(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    buckets = run.driver.start(run.batch(), 2)
+    _commits(run, buckets[:1], 5)
+    entry = last_entry(run.cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
+    assert entry is not None
+    (source,) = entry.sources or ()
+    assert source is not None
+    assert source.offsets == dict.fromkeys(SOURCE, 0) | {part.partition: 5 for part in buckets[0].ranges}
+
+
+def test_the_ledgers_last_entry_is_not_final_while_a_bucket_has_a_transaction_open(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    bucket, _ = run.driver.start(run.batch(), 2)
+    _appends(run, bucket, LEDGER, key=bucket.identity.transactional_id.encode())
+    with pytest.raises(BrokerUnreachable, match="still open, so its ledger entry is not final"):
+        last_entry(run.cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
+
+
 def test_a_start_waits_for_the_markers_of_the_querys_own_last_transaction() -> None:
     """In the newer protocol, the driver goes on without InitProducerId, which would wait for them."""
     kafka = _kafka(2, offsets_marker_s=20.0)
@@ -192,9 +238,9 @@ def test_where_buckets_ended_is_what_the_ledger_says_and_not_a_coordinator_that_
     """Kafka 4 serves such a group's old offsets, and takes new ones meanwhile."""
     run = Run(kafka, "run 1")
     buckets = run.driver.start(run.batch(), 2)
-    _commits(run, buckets, 3)
+    _commits(run, buckets, 3, copied=True)
     old = {tp: kafka.group(OPTIONS.group_id).offsets[tp] for tp in SOURCE}
-    _commits(run, run.driver.start(run.batch(1), 2), 7)
+    _commits(run, run.driver.start(run.batch(1), 2), 7, copied=True)
 
     def half_loaded(request: Any, answer: Callable[[], Any]) -> Any:
         answered = answer()
@@ -393,10 +439,10 @@ def test_what_a_bucket_has_aborted_is_ended_again_if_that_marker_is_left_out_too
     assert (kafka.open(), missing) == ([], [])
 
 
-def _appends(run: Run, bucket: Bucket, at: TopicPartition) -> None:
+def _appends(run: Run, bucket: Bucket, at: TopicPartition, key: bytes = b"key") -> None:
     """One record, in a transaction that stays open."""
     add_partitions(run.cluster, bucket.identity, [at])
-    batch = single.encode_record(b"key", b"value", 0)
+    batch = single.encode_record(key, b"value", 0)
     producer_id, epoch = bucket.identity.producer
     stamp(batch, producer_id=producer_id, epoch=epoch, base_sequence=0, transactional=True)
     version = bucket.identity.transaction_version

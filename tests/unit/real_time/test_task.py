@@ -44,10 +44,11 @@ class OneRecordBatch:
 
 
 class Transactions:
-    """Notes what is committed."""
+    """Notes what is committed, and when the group gets a copy of the offsets."""
 
-    def __init__(self):
+    def __init__(self, time=None):
         self.values, self.positions, self.dead_letters = [], {}, {}
+        self.time, self.uncopied, self.copies = time, False, []
 
     def ask_for_markers(self):
         """Nothing was written before."""
@@ -55,7 +56,14 @@ class Transactions:
     def commit(self, rows, positions):
         self.values += [value for part in rows for value in part["value"].to_pylist()]
         self.positions.update(positions)
+        self.uncopied = True
         return Written(records=len(self.values), bytes=0)
+
+    def copy_offsets(self):
+        if self.uncopied:
+            self.copies.append((None if self.time is None else self.time.now, dict(self.positions)))
+        copied, self.uncopied = self.uncopied, False
+        return copied
 
 
 def task_of(*ranges, seconds=0.0, commit_interval=None):
@@ -84,6 +92,7 @@ def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(mon
     assert (report.error, report.records_read) == (None, end)
     assert transactions.values == [b"%d" % number for number in range(end)]
     assert transactions.positions == {T0: end}
+    assert transactions.copies == [(None, {T0: end})]
 
 
 class Time:
@@ -158,3 +167,45 @@ def test_a_task_rests_no_longer_than_its_time(monkeypatch):
     connect: Any = lambda _: nullcontext(time)  # noqa: E731 - the type is that of a cluster
     assert tasks.run(task, lambda read, _: read, connect=connect, clock=lambda: time.now).error is None
     assert time.slept == pytest.approx([1.0, 0.5])
+
+
+class Ticking:
+    """Answers at these seconds: of each, how many records it has."""
+
+    def __init__(self, time, records):
+        self.time, self.records = time, records
+
+    def follow(self, ranges, seconds_left):
+        end = 0
+        for at, count in self.records.items():
+            self.time.now = at
+            if not count:
+                yield []
+                continue
+            log = encode(pa.nulls(count, pa.binary()), pa.array([b"a"] * count, pa.binary()), 0)
+            log[:8] = end.to_bytes(8, "big")  # their first offset
+            end += count
+            buffer = memoryview(bytes(log))
+            part = {"buffer": buffer, "batches": list(scan(buffer)), "aborted": (), "next_offset": end}
+            # With more in the log, so that nothing rests.
+            yield [Fetched(partition=T0, **part, high_watermark=end + 1, last_stable_offset=end + 1)]
+
+
+@pytest.mark.parametrize(
+    ("records", "copies"),
+    [
+        ({0.1: 1, 0.5: 1, 1.2: 1, 1.7: 1, 2.3: 1}, [(1.2, 3), (2.3, 5)]),
+        ({0.1: 1, 0.9: 0, 1.0: 0, 1.5: 0}, [(1.0, 1)]),  # also while nothing comes, and only what is new
+        ({3.0: 1, 3.1: 1, 3.2: 0}, [(3.0, 1), (3.2, 2)]),  # the last one, because the task ends
+        ({1.5: 0}, []),
+    ],
+)
+def test_the_group_gets_a_copy_of_the_offsets_once_a_second_and_when_the_task_ends(monkeypatch, records, copies):
+    time = Time(0)
+    transactions = Transactions(time)
+    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: Ticking(time, records))
+    monkeypatch.setattr(tasks, "_transactions", lambda *_: transactions)
+    task = task_of(OffsetRange(partition=T0, start=0, end=NO_END), seconds=10)
+    connect: Any = lambda _: nullcontext(time)  # noqa: E731 - the type is that of a cluster
+    assert tasks.run(task, lambda read, _: read, connect=connect, clock=lambda: time.now).error is None
+    assert transactions.copies == [(at, {T0: end}) for at, end in copies]

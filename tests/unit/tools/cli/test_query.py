@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, UnreadableEntry
@@ -56,7 +56,7 @@ def query(entry, owner):
     return QueryStatus(transactional_id=LONG, ledger_topic="l", commits=(commit,), owner=owner)
 
 
-def test_a_query_in_real_time_shows_its_buckets_and_nothing_that_only_the_group_knows():
+def test_a_query_in_real_time_shows_its_buckets_and_no_offsets_that_are_only_where_they_began():
     began = SourceProgress(cluster="A", offsets={O0: 7})
     entry = LedgerEntry(query_id="q", batch_id=0, digest="d", serial=1, sources=(began,), buckets=4)
     status = replace(query(entry, OPEN), buckets=buckets_of(entry, LONG))
@@ -80,17 +80,16 @@ def test_the_transactions_of_buckets_are_counted_by_what_their_coordinators_say(
     assert command.transaction_words(replace(status, buckets=buckets[:1])) == "1 bucket"
 
 
-def test_a_query_in_real_time_is_where_its_group_is_and_what_the_group_lacks_is_unknown():
+def test_a_query_in_real_time_is_where_its_buckets_records_say_and_else_where_they_began():
     o1 = TopicPartition(O0.topic, 1)
     began = SourceProgress(cluster="A", offsets={O0: 7, o1: 8})
     entry = LedgerEntry(query_id="q", batch_id=0, digest="d", serial=1, sources=(began, None), buckets=2, group="g")
     status = replace(query(entry, OPEN), buckets=buckets_of(entry, LONG))
-    elsewhere = {TopicPartition("other", 0): OffsetAndMetadata(offset=1, metadata="")}
-    source, none = in_real_time(status, {O0: OffsetAndMetadata(offset=70, metadata=""), **elsewhere}).sources
-    assert source == SourceLag(cluster="A", offsets={O0: 70}, unknown={o1: "group 'g' has no offset of it"})
+    source, none = in_real_time(status, {O0: 70, o1: 5, TopicPartition("other", 0): 1}).sources
+    assert source == SourceLag(cluster="A", offsets={O0: 70, o1: 8})
     assert none is None
-    (denied, _) = in_real_time(status, "denied").sources
-    assert denied == SourceLag(cluster="A", offsets={}, unknown={O0: "denied", o1: "denied"})
+    (unreadable, _) = in_real_time(status, "why").sources
+    assert unreadable == SourceLag(cluster="A", offsets={}, unknown={O0: "why", o1: "why"})
     assert query(replace(entry, group=None), OPEN).group == LONG
 
 
