@@ -184,7 +184,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "kafka.wire.decode", "remaining, position = remaining - most, behind", "remaining = remaining - most"
     ),
     "The maximum message size limits": Mutant(
-        "kafka.protocol.describe", "None if isinstance(values, Unavailable) else int(values[name])", "None"
+        "kafka.protocol.describe", "None if largest is None else int(largest)", "None"
     ),
     # -- upgrades and operation
     "Topics are upgraded while older formats": Mutant(

@@ -13,6 +13,9 @@ Not obvious:
 - Rows that wait are slices of Arrow batches, and a slice keeps its whole batch in memory. So they are copied out of
   their batches from time to time. Otherwise a partition with few rows would keep every batch of the task.
 - A row that cannot be written is an error, or with a dead-letter topic a row for that topic (`dead_letters.rows`).
+  What the topic's settings do not take is only looked for where there is such a topic, since the broker says it better:
+  a record without a key in a compacted topic, and a timestamp too far from the broker's time, for which this process's
+  stands. One that is on the brink when it is looked at may still be refused by the broker.
   `kafka.max.request.size` does not limit a single dead letter, or no row above it could be one: the topic's own limit
   does, if it is known.
 """
@@ -35,6 +38,7 @@ from spark_kafka_eos.dead_letters.rows import NUMBER, SOURCE, DeadLetters, DeadL
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producing.partitioner import Partitioner, out_of_range
+from spark_kafka_eos.kafka.protocol.facts import TopicLimits
 from spark_kafka_eos.kafka.wire.columns import from_numpy, lengths, to_numpy
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.headers import HEADERS, without_key
@@ -53,6 +57,7 @@ ROWS = {
     "source": SOURCE,  # where the row was read; only for dead letters
 }
 
+_LAST = (1 << 63) - 1  # the last timestamp that there is
 _BATCH_OVERHEAD = 61
 _RECORD_OVERHEAD = 32  # varints of length, timestamp, offset, key and value lengths, header count; the attributes byte
 _HEADER_OVERHEAD = 10  # varints of a header's two lengths
@@ -72,12 +77,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An output topic. `max_message_bytes` is its limit of a block's size, None if the principal may not describe
-    it. `reserved`: why no record may go there, None if it may.
-    """
+    """An output topic. `limits` are those of its settings. `reserved`: why no record may go there, None if it may."""
 
     partitions: int
-    max_message_bytes: int | None = None
+    limits: TopicLimits = field(default_factory=TopicLimits)
     reserved: str | None = None
 
 
@@ -176,7 +179,12 @@ class BlockEncoder:
         """Add the rows that were put aside as rows of their topic."""
         if self._dead is not None and (rows := self._dead.take()) is not None:
             assert self._settings.dead_letters is not None
-            yield from self._add(self._settings.dead_letters.topic, rows)
+            topic = self._settings.dead_letters.topic
+            if "timestamp" in rows.schema.names:
+                times = rows.column("timestamp")
+                kept = pc.if_else(self._out_of_range(topic, times), pa.scalar(None, pa.int64()), times)
+                rows = rows.set_column(rows.schema.get_field_index("timestamp"), "timestamp", kept)
+            yield from self._add(topic, rows)
 
     def _without_errors(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without `error`, and without that column."""
@@ -353,8 +361,8 @@ class BlockEncoder:
         return rows.filter(pc.invert(early))
 
     def _without_invalid(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows whose partition exists and whose headers have keys. Without a dead-letter topic, `Partitioner` and
-        `encode` raise the error.
+        """The rows whose partition exists, whose headers have keys, and which the topic's settings do not refuse.
+        Without a dead-letter topic, `Partitioner`, `encode` or the broker raise the error.
         """
         partitions = self._target(topic).partitions
         if "partition" in rows.schema.names:
@@ -362,6 +370,21 @@ class BlockEncoder:
             if pc.any(wrong).as_py():
                 what = f"a row has a partition that topic {topic!r} does not have; it has {partitions}"
                 self._refuse(rows.filter(wrong), Cause.UNKNOWN_PARTITION, InvalidRow(what), topic)
+                rows = rows.filter(pc.invert(wrong))
+        if self._target(topic).limits.needs_keys and rows.column("key").null_count:
+            wrong = rows.column("key").is_null()
+            what = f"a row has no key, and topic {topic!r} is compacted, which takes none without one"
+            self._refuse(rows.filter(wrong), Cause.NO_KEY, InvalidRow(what), topic)
+            rows = rows.filter(pc.invert(wrong))
+        if "timestamp" in rows.schema.names:
+            wrong = self._out_of_range(topic, rows.column("timestamp"))
+            if pc.any(wrong).as_py():
+                limits = self._target(topic).limits
+                what = (
+                    f"a row has a 'timestamp' that topic {topic!r} does not take: message.timestamp.before.max.ms is "
+                    f"{limits.before_ms}, message.timestamp.after.max.ms {limits.after_ms}"
+                )
+                self._refuse(rows.filter(wrong), Cause.INVALID_TIMESTAMP, InvalidRow(what), topic)
                 rows = rows.filter(pc.invert(wrong))
         if "headers" in rows.schema.names:
             wrong = without_key(rows.column("headers"))
@@ -371,10 +394,17 @@ class BlockEncoder:
                 rows = rows.filter(pc.invert(wrong))
         return rows
 
+    def _out_of_range(self, topic: str, timestamps: pa.Int64Array) -> pa.BooleanArray:
+        """Which of the timestamps the topic does not take now."""
+        limits, now = self._target(topic).limits, self._clock()
+        earliest = 0 if limits.before_ms is None else max(0, now - limits.before_ms)
+        latest = _LAST if limits.after_ms is None else min(now + limits.after_ms, _LAST)
+        return pc.or_(pc.less(timestamps, earliest), pc.greater(timestamps, latest)).fill_null(False)
+
     def _largest(self, topic: str) -> float:
         """How large a record may be before compression."""
         aside = self._settings.dead_letters
-        if aside is not None and topic == aside.topic and self._targets[topic].max_message_bytes is not None:
+        if aside is not None and topic == aside.topic and self._targets[topic].limits.max_message_bytes is not None:
             return np.inf
         return self._settings.max_request_size - _BATCH_OVERHEAD
 
@@ -422,13 +452,13 @@ class BlockEncoder:
 
     def _bound(self, partition: TopicPartition) -> int:
         """How large a block may be: `max_request_size`, or the topic's limit where it is known and smaller."""
-        own = self._targets[partition.topic].max_message_bytes
+        own = self._targets[partition.topic].limits.max_message_bytes
         return min(self._settings.max_request_size, own or self._settings.max_request_size)
 
     def _blocks(self, partition: TopicPartition, pending: _PendingRows, rows: pa.RecordBatch) -> Iterator[Block]:
         """One block of these rows, or several within the limit."""
         data = self._encoded(rows)
-        own = self._targets[partition.topic].max_message_bytes
+        own = self._targets[partition.topic].limits.max_message_bytes
         if len(data) > self._bound(partition) and rows.num_rows > 1:
             half = rows.num_rows // 2
             yield from self._blocks(partition, pending, rows.slice(0, half))

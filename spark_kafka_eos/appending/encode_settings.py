@@ -105,11 +105,11 @@ def targets(cluster: Cluster, topics: Collection[str], ledger_topic: str) -> dic
     cluster.look_up(topics)
     reserved = reserved_topics(ledger_topic)
     cluster.look_up_reserved(reserved)
-    limits = describe.max_message_bytes(cluster, topics)
+    limits = describe.topic_limits(cluster, topics)
     return {
         name: Target(
             partitions=len(cluster.topic(name).partitions),
-            max_message_bytes=limits[name],
+            limits=limits[name],
             reserved=cluster.why_reserved(name, reserved),
         )
         for name in sorted(topics)

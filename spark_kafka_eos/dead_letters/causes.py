@@ -35,7 +35,8 @@ class Cause(StrEnum):
     UNKNOWN_TOPIC = "unknown-topic"
     UNKNOWN_PARTITION = "unknown-partition"
     INVALID_HEADERS = "invalid-headers"  # one is null or has no key
-    INVALID_TIMESTAMP = "invalid-timestamp"  # before 1970
+    INVALID_TIMESTAMP = "invalid-timestamp"  # before 1970, or too far from the broker's time for the topic
+    NO_KEY = "no-key"  # and the topic is compacted
     # The row says so, but not why.
     OTHER = "other"
 

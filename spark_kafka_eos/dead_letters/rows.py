@@ -87,9 +87,6 @@ class DeadLetters:
         rows, letters = rows.take(order), letters.take(order)
         self._rows, self._letters = [], []
         columns = {name: rows.column(name) for name in names if name != NUMBER}
-        if "timestamp" in columns:
-            early = pc.less(columns["timestamp"], 0)
-            columns["timestamp"] = pc.if_else(early, pa.scalar(None, pa.int64()), columns["timestamp"])
         made = pa.RecordBatch.from_pydict(columns | {"headers": _with_headers(columns.get("headers"), letters)})
         return made if self._key is None else _signed(made, self._key.reveal())
 

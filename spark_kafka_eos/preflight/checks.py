@@ -332,7 +332,12 @@ def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgemen
         if isinstance(topic := facts.topics[name], TopicFacts):
             yield from (
                 (name, judgement)
-                for judgement in (*_size(topic, options), *_storage(topic, options), *_durability(topic))
+                for judgement in (
+                    *_size(topic, options),
+                    *_storage(topic, options),
+                    *_durability(topic),
+                    *(_letters(topic) if name == options.dead_letter_topic else ()),
+                )
             )
     for name in ledger_topics(options):
         if isinstance(topic := facts.topics[name], TopicFacts):
@@ -419,6 +424,20 @@ def _size(topic: TopicFacts, options: SinkOptions) -> Iterator[_Judgement]:
         yield _Judgement(
             Severity.OK,
             f"max.message.bytes is {largest}, less than kafka.max.request.size: record batches are limited to it",
+        )
+
+
+def _letters(topic: TopicFacts) -> Iterator[_Judgement]:
+    """Whether the dead-letter topic keeps what comes, as far as its cleaner goes."""
+    if isinstance(topic.settings, Unavailable):
+        return
+    if "compact" in (policy := topic.settings["cleanup.policy"]):
+        yield _Judgement(
+            Severity.WARNING,
+            f"cleanup.policy is {policy}",
+            "The brokers delete every dead letter of a key but the last one, and refuse one without a key, which then "
+            "fails its batch",
+            "Set cleanup.policy=delete",
         )
 
 

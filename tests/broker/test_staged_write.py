@@ -36,6 +36,7 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction import shared
 from spark_kafka_eos.transaction.commit import commit_batch, committer
 from tests.batches import BY_DRIVER
+from tests.reading import await_stable
 
 pytestmark = pytest.mark.broker
 
@@ -178,12 +179,41 @@ def test_a_dead_letter_that_its_topic_does_not_take_fails_the_batch(new_topic, w
     assert consumed(topic) == consumed(dead) == []
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_timestamp_that_the_topic_does_not_take_makes_a_dead_letter_in_the_same_transaction(
+    either_kafka, new_topic, write, consumed, side
+):
+    """The topic of dead letters does not take it either, so it gets the time of writing there."""
+    topic, dead = (new_topic(config={f"message.timestamp.{side}.max.ms": 60_000}) for _ in range(2))
+    far = {"before": 1, "after": now() + 3_600_000}[side]
+    rows = {"value": [b"now", b"far"], "timestamp": [None, far]}
+    assert write(rows, topic=topic, deadLetterTopic=dead).outcome == "committed"
+    for name in (topic, dead):
+        await_stable(either_kafka.bootstrap, name)
+    assert (consumed(topic), consumed(dead)) == ([b"now"], [b"far"])
+
+
+def test_a_row_without_a_key_for_a_compacted_topic_is_a_dead_letter_in_the_same_transaction(
+    either_kafka, new_topic, write, consumed
+):
+    topic, dead = new_topic(config={"cleanup.policy": "compact"}), new_topic()
+    rows = {"value": [b"1", b"2", b"3"], "key": [b"a", None, b"b"]}
+    with pytest.raises(InvalidRow, match=f"INVALID_RECORD.*{topic}-0"):
+        write(dict(rows), topic=topic)
+    assert write(rows, topic=topic, deadLetterTopic=dead).outcome == "committed"
+    for name in (topic, dead):
+        await_stable(either_kafka.bootstrap, name)
+    assert (consumed(topic), consumed(dead)) == ([b"1", b"3"], [b"2"])
+
+
 def test_what_only_the_broker_finds_out_of_a_record_makes_it_no_dead_letter_but_fails_the_batch(
     new_topic, write, consumed
 ):
-    topic, dead = new_topic(config={"message.timestamp.before.max.ms": 60_000}), new_topic()
-    with pytest.raises(InvalidRow, match=f"INVALID_TIMESTAMP.*{topic}-0.*message.timestamp.before.max.ms") as raised:
-        write({"value": [b"now", b"old"], "timestamp": [None, 1]}, topic=topic, deadLetterTopic=dead)
+    """It stores the records as the topic says, which takes more room than as they were sent."""
+    topic, dead = new_topic(config={"compression.type": "uncompressed", "max.message.bytes": LIMIT}), new_topic()
+    given = {"topic": topic, "deadLetterTopic": dead, "kafka.compression.type": "gzip"}
+    with pytest.raises(InvalidRow, match=f"(MESSAGE|RECORD_LIST)_TOO_LARGE.*{topic}-0") as raised:
+        write({"value": [b"x" * 2 * LIMIT]}, **given)
     assert raised.value.committed == "nothing"
     assert consumed(topic) == consumed(dead) == []
 

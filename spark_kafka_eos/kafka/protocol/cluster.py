@@ -12,7 +12,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
@@ -35,6 +35,7 @@ _log = logger(__name__)
 
 CoordinatorKind = Literal["group", "transaction"]
 _Address = tuple[str, int]
+_Setting = TypeVar("_Setting")
 
 _KEY_TYPES: Mapping[CoordinatorKind, int] = {"group": 0, "transaction": 1}
 # Some brokers do not know a new topic for a moment; a misspelled one should not use up the whole budget.
@@ -74,7 +75,7 @@ class Cluster:
         self._nodes: dict[int, _Address] = {}
         self._turns: dict[_Address, int] = {}  # when any broker would have done: which one was asked when
         self._topics: dict[str, tuple[float, TopicDescription]] = {}
-        self._kept: dict[str, dict[str, tuple[float, int | None]]] = {}  # by setting and topic
+        self._kept: dict[str, dict[str, tuple[float, Any]]] = {}  # by setting and topic
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self.open_transactions: dict[str, ProducerIdentity] = {}
         self._id: str | None = None
@@ -129,10 +130,10 @@ class Cluster:
         return looked_up > -math.inf
 
     def kept(
-        self, setting: str, topics: Collection[str], look_up: Callable[[Sequence[str]], Mapping[str, int | None]]
-    ) -> dict[str, int | None]:
-        """This setting of each topic, cached as long as the topic's description; one `look_up` for all that are missing
-        or too old.
+        self, setting: str, topics: Collection[str], look_up: Callable[[Sequence[str]], Mapping[str, _Setting]]
+    ) -> dict[str, _Setting]:
+        """This setting, or these, of each topic, cached as long as the topic's description; one `look_up` for all that
+        are missing or too old.
         """
         cached, now = self._kept.setdefault(setting, {}), self.clock()
         if due := [name for name in topics if name not in cached or now - cached[name][0] > METADATA_MAX_AGE_S]:

@@ -26,6 +26,7 @@ from spark_kafka_eos.kafka.protocol.facts import (
     GroupFacts,
     Settings,
     TopicFacts,
+    TopicLimits,
     TransactionFacts,
     Unavailable,
 )
@@ -33,6 +34,15 @@ from spark_kafka_eos.kafka.protocol.responses import incomplete
 
 _OPERATIONS = {3: "Read", 4: "Write", 8: "Describe", 10: "DescribeConfigs"}  # org.apache.kafka.common.acl
 MOST_LOOKS = 5  # at a transactional.id whose owner, ledger or table changes in between
+_NO_LIMIT = (1 << 63) - 1
+_LIMITS = (
+    "max.message.bytes",
+    "cleanup.policy",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.difference.max.ms",
+)
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 
 
@@ -79,28 +89,50 @@ def topics(
     return len(metadata.brokers), facts
 
 
-def max_message_bytes(cluster: Cluster, topics: Collection[str]) -> dict[str, int | None]:
-    """The maximum size of a record batch in each topic, in bytes; None if this principal may not describe it.
+def topic_limits(cluster: Cluster, topics: Collection[str]) -> dict[str, TopicLimits]:
+    """What each topic takes; nothing is known of one that this principal may not describe.
 
     Cached for five minutes. The topics must exist; a broker may not know one for a moment. Raises UnknownTopic,
     BrokerUnreachable, BrokerError.
     """
-    name = "max.message.bytes"
 
     def unknown(response: Any) -> Iterable[tuple[ResourceRef, int]]:
         for result in response.results:
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 yield ResourceRef(topic=result.resource_name), result.error_code
 
-    def look_up(due: Sequence[str]) -> dict[str, int | None]:
-        request = _describe_configs(_TOPIC, due, [name])
+    def look_up(due: Sequence[str]) -> dict[str, TopicLimits]:
+        request = _describe_configs(_TOPIC, due, _LIMITS)
         response = cluster.call_any(request, unknown, patience_ms=UNKNOWN_TOPIC_PATIENCE_MS)
-        settings = _read_settings(response, due, [name], "")
+        settings = _read_settings(response, due, (), "")
         return {
-            topic: None if isinstance(values, Unavailable) else int(values[name]) for topic, values in settings.items()
+            topic: TopicLimits() if isinstance(values, Unavailable) else limits_of(values)
+            for topic, values in settings.items()
         }
 
-    return cluster.kept(name, topics, look_up)
+    return cluster.kept("limits", topics, look_up)
+
+
+def limits_of(settings: Settings) -> TopicLimits:
+    """A topic's limits in its settings, of which brokers may not have or return all. Pure.
+
+    Brokers 3.6 to 3.9 have the limits of timestamps and the one for both that came before; a limit that is none leaves
+    it to that one. Source: Kafka's LogConfig.
+    """
+    largest, both = settings.get("max.message.bytes"), _limit(settings, "message.timestamp.difference.max.ms")
+    own_time = settings.get("message.timestamp.type") == "CreateTime"  # else the broker sets it
+    before, after = (_limit(settings, f"message.timestamp.{side}.max.ms") for side in ("before", "after"))
+    return TopicLimits(
+        max_message_bytes=None if largest is None else int(largest),
+        needs_keys="compact" in settings.get("cleanup.policy", ""),
+        before_ms=(both if before is None else before) if own_time else None,
+        after_ms=(both if after is None else after) if own_time else None,
+    )
+
+
+def _limit(settings: Settings, name: str) -> int | None:
+    value = settings.get(name)
+    return None if value is None or int(value) == _NO_LIMIT else int(value)
 
 
 def broker_settings(cluster: Cluster, node: int, optional: Sequence[str]) -> Settings | Unavailable:

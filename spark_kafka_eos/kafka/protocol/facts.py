@@ -46,6 +46,20 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLimits:
+    """What a topic takes of records, as its settings say; a limit that is None is not known, or there is none.
+
+    `max_message_bytes`: of a record batch. `needs_keys`: it is compacted. `before_ms`, `after_ms`: how far a timestamp
+    may be from the broker's time, when it appends the record.
+    """
+
+    max_message_bytes: int | None = None
+    needs_keys: bool = False
+    before_ms: int | None = None
+    after_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
     """A group. `members` are given as client id and host; only groups with the classic protocol have them.
 

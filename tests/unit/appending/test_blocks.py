@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import TopicLimits
 from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options.parsers import output_topics
@@ -101,7 +102,9 @@ def test_a_record_above_the_limit_is_an_error_that_names_partition_limit_and_opt
 
 
 SMALL = EncodeSettings(
-    topic="t", targets={"t": Target(partitions=1, max_message_bytes=1_000)}, max_request_size=100_000
+    topic="t",
+    targets={"t": Target(partitions=1, limits=TopicLimits(max_message_bytes=1_000))},
+    max_request_size=100_000,
 )
 
 
@@ -115,7 +118,9 @@ def test_a_topics_own_limit_cuts_the_blocks_where_it_is_the_smaller_one(compress
 
 def test_a_block_that_compression_makes_larger_than_the_topic_takes_is_cut_in_two():
     payload = [random.Random(n).randbytes(300_000) for n in range(2)]
-    tight = Target(partitions=1, max_message_bytes=600_125)  # as much as these records may take uncompressed
+    tight = Target(
+        partitions=1, limits=TopicLimits(max_message_bytes=600_125)
+    )  # as much as these records may take uncompressed
     records = {}
     for compression in ("none", "gzip"):
         encoding = EncodeSettings(topic="t", targets={"t": tight}, compression_type=compression)

@@ -6,6 +6,7 @@ from spark_kafka_eos.appending.blocks import EncodeSettings, Target
 from spark_kafka_eos.appending.encode_settings import encode_settings, known_partitions, target
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import TopicLimits
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.parsers import output_topics
 from spark_kafka_eos.options.reserved import LEDGER, LEDGER_TOPIC
@@ -39,7 +40,7 @@ def test_known_are_declared_partitions_or_all_of_the_one_topic(topic, declared, 
 def test_a_declared_partition_that_does_not_exist_is_an_error_before_any_task_runs(monkeypatch):
     kafka = KafkaModel(2, {"a": 3})
     monkeypatch.setattr(
-        "spark_kafka_eos.kafka.protocol.describe.max_message_bytes", lambda _, names: dict.fromkeys(names)
+        "spark_kafka_eos.kafka.protocol.describe.topic_limits", lambda _, names: dict.fromkeys(names, TopicLimits())
     )
     given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"}
     assert (
@@ -55,6 +56,6 @@ def test_a_ledger_topic_that_a_gateway_gives_another_name_is_known_by_its_id(mon
     kafka = KafkaModel(2, {ledger: 1, "alias": 1, "orders": 1})
     kafka.topics._ids["alias"] = kafka.topics._ids[ledger]
     monkeypatch.setattr(
-        "spark_kafka_eos.kafka.protocol.describe.max_message_bytes", lambda _, names: dict.fromkeys(names)
+        "spark_kafka_eos.kafka.protocol.describe.topic_limits", lambda _, names: dict.fromkeys(names, TopicLimits())
     )
     assert [target(kafka.cluster(), topic, ledger).reserved for topic in ("alias", "orders")] == [LEDGER, None]

@@ -18,6 +18,7 @@ from spark_kafka_eos.dead_letters.rows import DeadLetterTopic
 from spark_kafka_eos.dead_letters.signature import is_signed, signature
 from spark_kafka_eos.errors import InvalidRow, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.facts import TopicLimits
 from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import Secret
@@ -26,7 +27,9 @@ from spark_kafka_eos.options.parsers import output_topics
 ASIDE = DeadLetterTopic(topic="dead", query_id="q", batch_id=7, transactional_id="clean")
 TARGETS = {
     "a": Target(partitions=2),
-    "small": Target(partitions=1, max_message_bytes=300),
+    "small": Target(partitions=1, limits=TopicLimits(max_message_bytes=300)),
+    "compacted": Target(partitions=1, limits=TopicLimits(needs_keys=True)),
+    "recent": Target(partitions=1, limits=TopicLimits(before_ms=1_000, after_ms=2_000)),
     "dead": Target(partitions=3),
 }
 SETTINGS = EncodeSettings(topic=None, targets=TARGETS, dead_letters=ASIDE)
@@ -129,9 +132,14 @@ REFUSED = [
     ({"topic": ["a"], "headers": [[None]]}, SETTINGS, Cause.INVALID_HEADERS, "a"),
     ({"topic": ["a"], "timestamp": [-1]}, SETTINGS, Cause.INVALID_TIMESTAMP, "a"),
 ]
+# What only the broker refuses where there is no dead-letter topic. It is 0 o'clock.
+REFUSED_BY_THE_TOPIC = [
+    ({"topic": ["compacted"]}, SETTINGS, Cause.NO_KEY, "compacted"),
+    ({"topic": ["recent"], "timestamp": [2_001]}, SETTINGS, Cause.INVALID_TIMESTAMP, "recent"),
+]
 
 
-@pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), REFUSED)
+@pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), [*REFUSED, *REFUSED_BY_THE_TOPIC])
 def test_a_row_that_cannot_be_written_is_a_dead_letter_that_says_where_it_should_have_gone(
     columns, encoding, cause, output_topic
 ):
@@ -174,6 +182,42 @@ def test_without_a_dead_letter_topic_it_is_an_error(columns, encoding, cause, ou
         encode(without, rows(value=[b"v"], **columns))
 
 
+@pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), REFUSED_BY_THE_TOPIC)
+def test_without_a_dead_letter_topic_it_is_for_the_broker_to_say(columns, encoding, cause, output_topic):
+    blocks, _ = encode(EncodeSettings(topic=None, targets=TARGETS), rows(value=[b"v"], **columns))
+    assert [block.partition.topic for block in blocks] == [output_topic]
+
+
+def at(now: int, topic: str, times: list[int | None], targets=TARGETS) -> tuple[dict[bytes, int], dict[bytes, int]]:
+    """The timestamps of what is written at `now`, by value: in the topic, and among the dead letters."""
+    values = [b"%d" % number for number in range(len(times))]
+    settings = EncodeSettings(topic=topic, targets=targets, dead_letters=ASIDE)
+    encoder = BlockEncoder(settings, 0, unknown, lambda: now)
+    blocks = [*encoder.add(rows(key=values, value=values, timestamp=times)), *encoder.finish()]
+    found: dict[bool, dict[bytes, int]] = {True: {}, False: {}}
+    for partition, part in records(blocks).items():
+        found[partition.topic == "dead"] |= {record["value"]: record["timestamp"] for record in part}
+    return found[False], found[True]
+
+
+def test_timestamps_are_taken_up_to_the_topics_limits():
+    written, dead = at(10_000, "recent", [8_999, 9_000, 12_000, 12_001, None])
+    assert written == {b"1": 9_000, b"2": 12_000, b"4": 10_000}
+    assert dead == {b"0": 8_999, b"3": 12_001}, "their topic takes them as they are"
+    assert at(500, "recent", [0])[0] == {b"0": 0}
+
+
+def test_a_dead_letter_has_the_time_of_writing_where_its_topic_does_not_take_its_own():
+    targets = TARGETS | {"dead": TARGETS["recent"]}
+    assert at(10_000, "recent", [8_999, 12_001], targets) == ({}, {b"0": 10_000, b"1": 10_000})
+
+
+@pytest.mark.parametrize("limit", [(1 << 63) - 2, 0])
+def test_a_limit_may_be_as_large_or_small_as_any(limit):
+    targets = {"a": Target(partitions=1, limits=TopicLimits(before_ms=limit, after_ms=limit)), "dead": TARGETS["dead"]}
+    assert at(10_000, "a", [10_000], targets)[0] == {b"0": 10_000}
+
+
 def test_a_row_with_an_error_is_not_dropped_where_there_is_no_dead_letter_topic():
     encoding = EncodeSettings(topic="a", targets=TARGETS)
     assert sum(block.records for block in encode(encoding, rows(value=[b"v"], error=[None]))[0]) == 1
@@ -201,7 +245,7 @@ def test_a_row_too_large_for_its_topic_is_a_dead_letter_before_and_after_compres
 
 
 def test_a_dead_letter_may_be_as_large_as_its_topic_takes():
-    targets = {"a": Target(partitions=1), "dead": Target(partitions=1, max_message_bytes=10_000)}
+    targets = {"a": Target(partitions=1), "dead": Target(partitions=1, limits=TopicLimits(max_message_bytes=10_000))}
     encoding = EncodeSettings(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
     blocks, counts = encode(encoding, rows(value=[b"x" * 5_000, b"ok"]))
     [(value, letter)] = dead_letters(blocks)
@@ -214,7 +258,7 @@ def test_a_dead_letter_may_be_as_large_as_its_topic_takes():
     ("own", "limit"), [(2_000, "2,000 .the topic's max.message.bytes"), (None, "1,000 .kafka.max.request.size")]
 )
 def test_a_dead_letter_that_is_too_large_itself_is_an_error(own, limit):
-    targets = {"a": Target(partitions=1), "dead": Target(partitions=1, max_message_bytes=own)}
+    targets = {"a": Target(partitions=1), "dead": Target(partitions=1, limits=TopicLimits(max_message_bytes=own))}
     encoding = EncodeSettings(topic="a", targets=targets, max_request_size=1_000, dead_letters=ASIDE)
     with pytest.raises(InvalidRow, match=rf"a dead letter for dead-0 .*; the limit is {limit}") as raised:
         encode(encoding, rows(value=[b"x" * 5_000]))
@@ -248,7 +292,7 @@ def test_every_row_goes_to_exactly_one_place_and_rows_of_a_partition_keep_their_
         names = ("key", "topic", "partition", "headers", "error")
         columns = {name: [each[name] for each in batch] for name in names}
         encoder_rows.append(rows(value=values, **columns))
-    targets = TARGETS | {"dead": Target(partitions=3, max_message_bytes=100_000)}
+    targets = TARGETS | {"dead": Target(partitions=3, limits=TopicLimits(max_message_bytes=100_000))}
     encoding = EncodeSettings(
         topic=topic, targets=targets, dead_letters=ASIDE, max_request_size=1_000, max_buffered_bytes=5_000
     )

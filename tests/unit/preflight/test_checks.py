@@ -514,6 +514,14 @@ def test_the_topic_of_dead_letters_is_an_output():
     assert only(facts, options)[:2] == (Severity.ERROR, "topic dead")
 
 
+@pytest.mark.parametrize(("policy", "keeps"), [("delete", True), ("compact", False), ("compact,delete", False)])
+def test_a_compacted_topic_does_not_keep_dead_letters(policy, keeps):
+    of_letters = replace(TOPIC, settings=SETTINGS | {"cleanup.policy": policy})
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, "dead": of_letters, "orders": LEDGER})
+    found = [(each.subject, each.severity) for each in wrong(facts, sink(deadLetterTopic="dead"))]
+    assert found == ([] if keeps else [("topic dead", Severity.WARNING)])
+
+
 def test_a_query_may_not_read_its_own_dead_letters():
     found = loop(["in", "dead"], sink(deadLetterTopic="dead"))
     assert found is not None

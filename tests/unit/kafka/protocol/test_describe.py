@@ -13,7 +13,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.kafka.protocol import describe
-from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unavailable
+from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TopicLimits, TransactionFacts, Unavailable
 
 SETTINGS = ["min.insync.replicas"]
 
@@ -132,20 +132,42 @@ def test_settings_that_are_forbidden_or_hidden_are_unread(broker, answer, unread
 def test_the_largest_record_batch_of_a_topic_is_asked_for_once_in_five_minutes(broker):
     broker.script["DescribeConfigs"] += [configured("orders", max_message_bytes=size) for size in ("1000", "2000")]
     cluster = broker.cluster()
-    assert [describe.max_message_bytes(cluster, ["orders"]) for _ in range(2)] == [{"orders": 1000}] * 2
+    assert [describe.topic_limits(cluster, ["orders"])["orders"].max_message_bytes for _ in range(2)] == [1000] * 2
     broker.clock.now += 301
-    assert describe.max_message_bytes(cluster, ["orders"]) == {"orders": 2000}
+    assert describe.topic_limits(cluster, ["orders"]) == {"orders": TopicLimits(max_message_bytes=2000)}
 
 
 @pytest.mark.parametrize("answer", [configured("orders", 29), configured("orders")], ids=["forbidden", "hidden"])
 def test_the_largest_record_batch_may_be_unknown(broker, answer):
     broker.script["DescribeConfigs"].append(answer)
-    assert describe.max_message_bytes(broker.cluster(), ["orders"]) == {"orders": None}
+    assert describe.topic_limits(broker.cluster(), ["orders"]) == {"orders": TopicLimits()}
+
+
+NO_LIMIT = str((1 << 63) - 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits"),
+    [
+        ({"before": NO_LIMIT, "after": "3600000"}, TopicLimits(after_ms=3_600_000)),  # Kafka 4's defaults
+        ({"before": NO_LIMIT, "after": NO_LIMIT, "difference": NO_LIMIT}, TopicLimits()),  # 3.6 to 3.9
+        ({"before": "7", "after": NO_LIMIT, "difference": "9"}, TopicLimits(before_ms=7, after_ms=9)),
+        ({"difference": "9"}, TopicLimits(before_ms=9, after_ms=9)),  # before 3.6
+        ({"after": "9", "type": "LogAppendTime"}, TopicLimits()),
+        ({"cleanup": "compact"}, TopicLimits(needs_keys=True)),
+        ({"cleanup": "delete,compact"}, TopicLimits(needs_keys=True)),
+        ({"cleanup": "delete"}, TopicLimits()),
+    ],
+)
+def test_a_topics_limits_are_those_of_its_settings(settings, limits):
+    named = {f"message.timestamp.{side}.max.ms": settings.get(side) for side in ("before", "after", "difference")}
+    named |= {"message.timestamp.type": settings.get("type", "CreateTime"), "cleanup.policy": settings.get("cleanup")}
+    assert describe.limits_of({name: value for name, value in named.items() if value is not None}) == limits
 
 
 def test_the_limit_of_a_topic_that_was_just_created_is_waited_for(broker):
     broker.script["DescribeConfigs"] += [configured("new", 3), configured("new", max_message_bytes="1000")]
-    assert describe.max_message_bytes(broker.cluster(), ["new"]) == {"new": 1000}
+    assert describe.topic_limits(broker.cluster(), ["new"]) == {"new": TopicLimits(max_message_bytes=1000)}
 
 
 # -- the transaction coordinator
