@@ -40,6 +40,7 @@ CONSTANTS
     Drivers,   \* how many there may be
     First,     \* numbers of buckets that the first driver may have; 0 is a driver of micro-batches
     Later,     \* those that the later ones may have
+    Copies,    \* how often a task may commit where it is without an output, as it does for the group's copy
     Begins,    \* where a partition without committed offset may be begun; which one is chosen each time
     Applied,   \* The group has the offsets when their marker is written; if not, at some time later (Kafka 3)
     Guards,    \* the rules that are followed
@@ -104,7 +105,7 @@ ProduceNext(k, epoch, p, records) ==
         ELSE Answer("NONE", [let.kafka EXCEPT !.log[p] =
                                 [Seen(log, epoch, 0) EXCEPT !.open = TRUE, !.pending = @ \o records]])
 
-(* A TxnOffsetCommit: the partitions' offsets before and after, None for those that are not in it. *)
+(* A commit of offsets: the partitions' offsets before and after, None for those that are not in it. *)
 Moved(from, to) == [at |-> length + 1, from |-> from, to |-> to]
 
 MovedByOne(m) ==
@@ -279,7 +280,7 @@ Commits(d) ==
 
 Task(d, m, i) ==
     [driver |-> d, bucket |-> i, epoch |-> m.identity[i], at |-> Writes, part |-> 0,
-     offsets |-> [p \in Sources |-> IF BucketOf(p, m.n) = i THEN m.offsets[p] ELSE None]]
+     offsets |-> [p \in Sources |-> IF BucketOf(p, m.n) = i THEN m.offsets[p] ELSE None], copies |-> Copies]
 
 Starts(d) ==
     LET m == Of(d)
@@ -321,8 +322,19 @@ TaskAppends == \E t \in tasks, p \in Sources, out \in Outputs :
                     [t EXCEPT !.at = "commit offsets", !.part = p])
     /\ UNCHANGED length
 
+(* A transaction without an output. In the code its offsets are only those of the group, and nobody goes on by them. *)
+TaskCopies == \E t \in tasks :
+    LET k == kafka[t.bucket]
+    IN  /\ t.at = Writes /\ t.copies > 0
+        /\ TaskAnswered(t, IF TV = 1 THEN AddPartitions(k, t.epoch, {Group}) ELSE Answer("NONE", k),
+                        [t EXCEPT !.at = "commit offsets", !.copies = @ - 1])
+        /\ UNCHANGED length
+
+(* Of an output, or of none. *)
+Offsets(t) == IF t.part = 0 THEN Moved(t.offsets, t.offsets) ELSE MovedByOne(t)
+
 TaskCommitsOffsets == \E t \in tasks :
-    LET answer == CommitOffsets(kafka[t.bucket], t.epoch, MovedByOne(t))
+    LET answer == CommitOffsets(kafka[t.bucket], t.epoch, Offsets(t))
     IN  /\ t.at = "commit offsets"
         /\ TaskAnswered(t, answer, [t EXCEPT !.at = "commit"])
         /\ length' = IF answer.code = "NONE" THEN length + 1 ELSE length
@@ -330,8 +342,9 @@ TaskCommitsOffsets == \E t \in tasks :
 TaskCommits == \E t \in tasks :
     LET answer == EndTxn(kafka[t.bucket], t.epoch, TRUE)
     IN  /\ t.at = "commit"
-        /\ TaskAnswered(t, answer, [t EXCEPT !.at = Writes, !.epoch = answer.kafka.epoch, !.offsets[t.part] = @ + 1,
-                                             !.part = 0])
+        /\ TaskAnswered(t, answer,
+             [t EXCEPT !.at = Writes, !.epoch = answer.kafka.epoch, !.part = 0,
+                       !.offsets = IF t.part = 0 THEN @ ELSE [@ EXCEPT ![t.part] = @ + 1]])
         /\ UNCHANGED length
 
 (* Without SentOnce: a request that was not answered is sent again, and arrives late, too. *)
@@ -343,7 +356,7 @@ TaskSendsAgain == \E t \in tasks :
 
 LateArrives == \E t \in late :
     LET k == kafka[t.bucket]
-        answer == IF t.at = "commit" THEN EndTxn(k, t.epoch, TRUE) ELSE CommitOffsets(k, t.epoch, MovedByOne(t))
+        answer == IF t.at = "commit" THEN EndTxn(k, t.epoch, TRUE) ELSE CommitOffsets(k, t.epoch, Offsets(t))
     IN  /\ kafka' = [kafka EXCEPT ![t.bucket] = answer.kafka]
         /\ length' = IF t.at = "commit offsets" /\ answer.code = "NONE" THEN length + 1 ELSE length
         /\ late' = late \ {t}
@@ -410,7 +423,7 @@ Next ==
          \/ CommitsOffsets(d) \/ Commits(d) \/ Starts(d) \/ StartsAgain(d)
          \/ \E i \in Buckets : Fences(d, i)
          \/ \E p \in Sources, out \in Outputs : Appends(d, p, out)
-    \/ TaskAddsPartitions \/ TaskAppends \/ TaskCommitsOffsets \/ TaskCommits \/ TaskInitialises \/ TaskSendsAgain
+    \/ TaskAddsPartitions \/ TaskAppends \/ TaskCopies \/ TaskCommitsOffsets \/ TaskCommits \/ TaskInitialises \/ TaskSendsAgain
     \/ LateArrives \/ GroupApplies \/ \E p \in Sources : GroupForgets(p)
     \/ \E i \in Ids : TimesOut(i) \/ StrayArrives(i) \/ \E p \in Partitions : MarkerIsWritten(i, p)
 

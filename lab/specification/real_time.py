@@ -22,7 +22,8 @@ class RealTimeModel:
     """The constants of RealTime.tla without the guards `without`, and the invariants to check.
 
     `first` and `later` are the numbers of buckets that the first driver, and those after it, may have; 0 is a driver
-    of micro-batches. `begins` are the offsets at which a partition without a committed one may be begun.
+    of micro-batches. `copies` is how often each task may commit where it is without an output. `begins` are the offsets
+    at which a partition without a committed one may be begun.
     """
 
     protocol: int = 2
@@ -33,6 +34,7 @@ class RealTimeModel:
     drivers: int = 2
     first: tuple[int, ...] = (0, 1)
     later: tuple[int, ...] = (0, 1)
+    copies: int = 0
     begins: tuple[int, ...] = (0,)
     restarts: int = 0
     timeouts: int = 0
@@ -59,6 +61,7 @@ class RealTimeModel:
         }
         bounds = [f"{self.drivers} drivers"]
         bounds += [f"{count} {name}" for name, count in sizes.items() if count > 1]
+        bounds += [f"{self.copies} copies by each task"] if self.copies else []
         bounds += [f"{count} {name}" for name, count in faults.items() if count]
         begins = ", begun anywhere" if len(self.begins) > 1 else ""
         return f"real-time, TV{self.protocol}{verified}, buckets {buckets}: {', '.join(bounds)}{begins}"
@@ -77,6 +80,7 @@ class RealTimeModel:
             "Drivers": self.drivers,
             "First": set_of(self.first),
             "Later": set_of(self.later),
+            "Copies": self.copies,
             "Begins": set_of(self.begins),
             "Applied": str(self.protocol == 2).upper(),  # the group coordinator of KIP-848 came before TV2
             "Guards": quoted(guard for guard in REAL_TIME_GUARDS if guard not in self.without),
@@ -101,7 +105,7 @@ _TO_MICRO_BATCHES = replace(_TV2, first=(1,), later=(0,))
 REAL_TIME_EVERY_RUN = (
     _TV2,
     _TV1,
-    replace(_TASKS, drivers=1, restarts=1, begins=(0, 1)),
+    replace(_TASKS, drivers=1, restarts=1, copies=1, begins=(0, 1)),
     _FEWER,
 )
 
@@ -115,6 +119,11 @@ REAL_TIME_LARGER = (
     replace(_TV1, strays=1),
     replace(_TV2, forgets=1),
     replace(_TV1, forgets=1),
+    replace(_TV2, copies=1, timeouts=1),
+    replace(_TV1, copies=1, timeouts=1),
+    replace(_TV2, copies=2, restarts=1),
+    replace(_TV1, copies=1, strays=1),
+    replace(_FEWER, copies=1),
     replace(_TV2, outputs=2),
     replace(_TV2, records=2),
     replace(_TV1, records=2),
