@@ -61,6 +61,7 @@ PARTS = {
     "guards": ["tests/mutated/test_guards.py"],
     **{f"mutants-{room}": [f"{MUTATED}[{room}]"] for room in ROOMS},
     "fault-matrix": ["tests/faults/test_matrix.py"],
+    "fault-matrix-real-time": ["tests/faults/test_matrix_real_time.py"],
     **{f"fault-matrix-between-clusters-{tv}": [BETWEEN_CLUSTERS, "-k", tv] for tv in ("TV1", "TV2")},
     "three-brokers": [
         "tests/broker/test_embedded.py",

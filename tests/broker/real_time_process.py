@@ -1,5 +1,6 @@
 """A process to be killed, paused and overtaken: copies a topic in real time, without Spark. Arguments: bootstrap, from,
-to, run id, partitions. It ends when another one has taken the query."""
+to, run id, partitions, seconds of a micro-batch, milliseconds that a transaction may be open. It ends when another one
+has taken the query."""
 
 import sys
 from dataclasses import replace
@@ -17,9 +18,10 @@ from spark_kafka_eos.real_time.supervisor import Supervisor
 from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
-bootstrap, source, target, run_id, count = sys.argv[1:]
-servers = {"kafka.bootstrap.servers": bootstrap}
-options = sink_options(servers | {"kafka.transactional.id": target, "topic": target}, WriteKind.FOREACH_BATCH)
+bootstrap, source, target, run_id, count, seconds, timeout_ms = sys.argv[1:]
+servers = {"kafka.bootstrap.servers": bootstrap, "kafka.client.id": run_id}
+sink = {"kafka.transactional.id": target, "topic": target, "kafka.transaction.timeout.ms": timeout_ms}
+options = sink_options(servers | sink, WriteKind.FOREACH_BATCH)
 read = replace(source_options(servers | {"subscribe": source}, streaming=True), columns=("key", "value"))
 cluster = Cluster(options.client)
 transaction = SharedTransaction(options, cluster, decide_in_real_time(options))
@@ -54,7 +56,7 @@ def start(numbers):
 
 while True:
     try:
-        Supervisor(start, run_task, lambda: None, tasks=2, seconds=2.0, most_failures=3).run()
+        Supervisor(start, run_task, lambda: None, tasks=2, seconds=float(seconds), most_failures=3).run()
     except ProducerFenced as error:
         sys.exit(f"another process has the query: {error.what}")
     except KafkaEosError as error:  # as a query that is started again

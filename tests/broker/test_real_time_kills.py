@@ -57,7 +57,7 @@ class Scene:
         number = next(self.numbers)
         folder = self.folder / str(number)
         folder.mkdir()
-        arguments = [self.kafka.bootstrap, self.source, self.target, f"run {number}", str(PARTITIONS)]
+        arguments = [self.kafka.bootstrap, self.source, self.target, f"run {number}", str(PARTITIONS), "2", "60000"]
         held = {"KAFKA_EOS_FAILPOINT": point, "KAFKA_EOS_FAILPOINT_DIR": str(folder)} if point else {}
         settings = [f"{name}={value}" for name, value in held.items()]
         command = ["env", *settings, sys.executable, str(PROCESS), *arguments]
