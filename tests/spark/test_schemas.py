@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from datetime import UTC
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -27,7 +27,7 @@ from spark_kafka_eos import ConfigurationError, TransactionalWriter, from_conflu
 from spark_kafka_eos.registry.client import close_sessions
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.registry import RegistryServer
-from tests.pages import run
+from tests.pages import ROOT, here, python_blocks, run
 from tests.producing import produce
 from tests.reading import read_committed
 from tests.unit.registry.avro_samples import EVERY_KIND, order, row
@@ -87,6 +87,41 @@ def test_the_page_on_debezium_leaves_the_rows_that_the_database_has(
     assert sorted(applied) == sorted(
         (number, row["amount"] and str(row["amount"]), row["state"]) for number, row in rows.items()
     )
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("untold", ["a truncated table", "a value that is left out"])
+def test_the_page_on_debezium_stops_at_an_event_that_does_not_say_what_the_row_is(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path, untold
+):
+    """Debezium leaves truncations out by default, and values that PostgreSQL stores apart and an update does not change
+    unless REPLICA IDENTITY is FULL.
+    """
+    topic = kafka.create_topic(f"shop.public.orders.{untold.replace(' ', '-')}", 1)
+    events = change_events(seed=7, count=20)
+    last = next(event for event in reversed(events) if event.json is not None and event.after is not None)
+    event = json.loads(last.json or b"")
+    if untold == "a truncated table":
+        event["payload"] |= {"op": "t", "before": None, "after": None}
+    else:
+        event["payload"]["after"]["state"] = "__debezium_unavailable_value"
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for each in events:
+        producer.produce(topic, each.json, each.key)
+    producer.produce(topic, json.dumps(event), None if untold == "a truncated table" else last.key)
+    assert producer.flush(30) == 0
+
+    names: dict[str, Any] = {}
+    read, as_it_is, as_it_changes = (
+        here(block, kafka.bootstrap, str(tmp_path), "").replace("shop.public.orders", topic)
+        for block in python_blocks(ROOT / "docs/debezium.md")
+    )
+    exec(read + as_it_is, names)
+    assert names["silent"].count() == 1
+    with pytest.raises(StreamingQueryException, match="does not say what the row is"):
+        exec(as_it_changes, names)
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        assert database.execute("SELECT count(*) FROM orders").fetchall() == [(0,)]
 
 
 def test_every_type_comes_and_goes_as_confluents_serializer_has_it(spark, registry, serialize):
