@@ -22,13 +22,17 @@ The identifier is in the table's state and stays. `userMetadata` is not: Delta d
 (`delta.logRetentionDuration`, 30 days, after a checkpoint). If the key's last commit is gone, the identifier is still
 there, so nothing is written, and that is an error. `delta.setTransactionRetentionDuration`, by default not set, would
 have Delta forget the identifier and let a late driver through a fence, so a table with it is refused.
+
+RESTORE and CREATE OR REPLACE take rows from the table and leave identifiers and log as they are (delta-io/delta#1813).
+So the log is read as the table's history: what a RESTORE passed over, or came before another table, is not in it. If
+that is the key's last commit, rows that Kafka has are missing, which is an error.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,6 +53,18 @@ class _Commit:
     version: int
     token: str | None
     mark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """An entry of Delta's log: the table's version, and our part of it, None if it is another program's.
+
+    `keeps`: the version up to which the table has what is older, None if it has all.
+    """
+
+    version: int
+    commit: _Commit | None
+    keeps: int | None
 
 
 class DeltaParticipant:
@@ -95,8 +111,21 @@ class DeltaParticipant:
             )
 
     def _held(self) -> TableVersion:
-        last = next(self._commits(), None)
-        return TableVersion() if last is None else TableVersion(version=last.version, token=last.token)
+        keeps = None
+        for entry in self._log():
+            is_there = keeps is None or entry.version <= keeps
+            if (last := self._own(entry)) is not None:
+                if not is_there:
+                    raise RuntimeError(
+                        f"{self._table} was restored or replaced: version {last.version} of the key {self._key!r} (the "
+                        f"table's version {entry.version}) is not in it any more, so rows that Kafka has may be "
+                        "missing there. RESTORE it to a version that has it (TO VERSION AS OF). To go on without the "
+                        "missing rows, run one batch without `participant`, and then give the table a new key"
+                    )
+                return TableVersion(version=last.version, token=last.token)
+            if is_there and entry.keeps is not None:
+                keeps = entry.keeps
+        return TableVersion()
 
     def _write(self, rows: DataFrame | None, own: _Commit) -> None:
         identifier, metadata = f"{_FIELD}:{own.key}", json.dumps({_FIELD: asdict(own)})
@@ -132,15 +161,21 @@ class DeltaParticipant:
 
     def _commits(self) -> Iterator[_Commit]:
         """The key's commits that the log still has, newest first."""
+        return (commit for entry in self._log() if (commit := self._own(entry)) is not None)
+
+    def _own(self, entry: _Entry) -> _Commit | None:
+        return entry.commit if entry.commit is not None and entry.commit.key == self._key else None
+
+    def _log(self) -> Iterator[_Entry]:
+        """What the log still has, newest first."""
         limit, before = _FIRST_READ, None
+        columns = ("version", "userMetadata", "operation", "operationParameters")
         while True:
-            log = self._delta().history(limit).select("version", "userMetadata").collect()
-            for version, metadata in log:
+            log = self._delta().history(limit).select(*columns).collect()
+            for version, metadata, operation, parameters in log:
                 if before is None or version < before:
                     before = version
-                    commit = _decode(metadata)
-                    if commit is not None and commit.key == self._key:
-                        yield commit
+                    yield _Entry(version=version, commit=_decode(metadata), keeps=_keeps(operation, parameters))
             if len(log) < limit:
                 return
             limit *= 10
@@ -149,6 +184,16 @@ class DeltaParticipant:
         from delta.tables import DeltaTable
 
         return DeltaTable.forName(self._spark, self._table)
+
+
+def _keeps(operation: str | None, parameters: Mapping[str, str | None] | None) -> int | None:
+    """The version up to which the table still has what came before this operation; None: all of it.
+
+    Where a RESTORE names a time, nobody knows which version that was, so nothing of what came before counts.
+    """
+    if operation == "RESTORE":
+        return int((parameters or {}).get("version") or -1)
+    return -1 if "REPLACE TABLE" in (operation or "") else None
 
 
 def _decode(metadata: str | None) -> _Commit | None:

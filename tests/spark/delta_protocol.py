@@ -54,6 +54,62 @@ def test_nothing_is_written_once_delta_has_deleted_the_last_commit_from_its_log(
     assert tables.ids(name) == [1, 2]
 
 
+@pytest.fixture
+def two_commits(tables: DeltaTables, table: str) -> str:
+    """A table with rows 1 and 2, of the key's two commits, which are its versions 1 and 2."""
+    sales = tables.participant(table)
+    for version, number in enumerate((1, 2)):
+        sales.commit(tables.rows(number), f"token {number}", after=version)
+    return table
+
+
+def test_a_table_that_is_restored_to_before_the_keys_last_commit_is_refused_until_it_has_it_again(
+    tables: DeltaTables, two_commits: str
+) -> None:
+    sales = tables.participant(two_commits)
+    tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 1")
+    assert tables.ids(two_commits) == [1]
+    with pytest.raises(
+        RuntimeError, match=r"restored or replaced: version 2 of the key 'sales' \(the table's version 2\)"
+    ):
+        sales.held()
+    with pytest.raises(RuntimeError, match="rows that Kafka has may be missing"):
+        sales.commit(tables.rows(3), "token 3", after=2)
+    tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 2")
+    assert sales.held() == TableVersion(version=2, token="token 2")
+    sales.commit(tables.rows(3), "token 3", after=2)
+    tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 5")
+    assert (sales.held(), tables.ids(two_commits)) == (TableVersion(version=3, token="token 3"), [1, 2, 3])
+
+
+def test_a_new_key_goes_on_in_a_table_that_was_restored(tables: DeltaTables, two_commits: str) -> None:
+    tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 1")
+    anew = tables.participant(two_commits, key="sales again")
+    assert anew.held() == TableVersion()
+    anew.commit(tables.rows(2), "token", after=0)
+    assert (anew.held(), tables.ids(two_commits)) == (TableVersion(version=1, token="token"), [1, 2])
+
+
+def test_a_table_that_is_replaced_or_restored_to_a_time_is_refused(tables: DeltaTables, two_commits: str) -> None:
+    sales, path = tables.participant(two_commits), two_commits.removeprefix("delta.").strip("`")
+    then = tables.spark.sql(f"DESCRIBE HISTORY {two_commits}").where("version = 1").first()
+    assert then is not None
+    tables.spark.sql(f"RESTORE TABLE {two_commits} TO TIMESTAMP AS OF '{then.timestamp}'")
+    with pytest.raises(RuntimeError, match="restored or replaced"):
+        sales.held()
+    tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 2")
+    assert sales.held().version == 2
+    tables.rows(1, 2).writeTo(f"delta.`{path}`").using("delta").createOrReplace()
+    with pytest.raises(RuntimeError, match="restored or replaced"):
+        sales.held()
+
+
+def test_what_others_delete_and_overwrite_is_their_own(tables: DeltaTables, two_commits: str) -> None:
+    tables.spark.sql(f"DELETE FROM {two_commits} WHERE id = 1")
+    tables.spark.sql(f"INSERT OVERWRITE {two_commits} VALUES (7, '')")
+    assert tables.participant(two_commits).held() == TableVersion(version=2, token="token 2")
+
+
 def test_a_table_that_forgets_identifiers_is_refused(tables: DeltaTables, table) -> None:
     forgets = "'delta.setTransactionRetentionDuration' = 'interval 1 days'"
     tables.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({forgets})")
