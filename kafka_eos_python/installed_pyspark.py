@@ -11,7 +11,7 @@ at places alone, where `archives`, which `kafka-eos-python` has time for, compar
 """
 
 # To import pathlib takes longer than all of this.
-# ruff: noqa: PTH110, PTH112, PTH113, PTH118, PTH119
+# ruff: noqa: PTH110, PTH112, PTH113, PTH118, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -30,17 +30,25 @@ def leave_archives_out() -> None:
 
 def without_own_archives(path: list[str]) -> list[str]:
     """`path` without Spark's archives, if they lie inside an installed PySpark, and Python then imports that one. Else
-    `path` as it is: with a Spark that pip did not install, with two of them, with another PySpark before it.
+    `path` as it is: with a Spark that pip did not install, with two of them, with another PySpark before it, and where
+    another archive may have one.
 
     pip installs the ZIP as a part of PySpark, so both have the same release. py4j is a package of its own, and its ZIP
     has the release in its name.
     """
-    zips = {entry for entry in path if os.path.basename(entry) == "pyspark.zip"}
-    site = _site_packages(zips.pop()) if len(zips) == 1 else None
+    zips = [entry for entry in path if os.path.basename(entry) == "pyspark.zip"]
+    site = _site_packages(zips[0]) if len(set(zips)) == 1 else None
     if site is None:
         return path
     rest = [entry for entry in path if not _is_part(entry, site)]
-    return rest if _first_with_pyspark(rest) == site else path
+    own = os.path.dirname(os.path.realpath(zips[0]))
+    # Archives in which nobody has looked.
+    others = [
+        entry
+        for entry in path[path.index(zips[0]) :]
+        if os.path.isfile(entry) and entry in rest and os.path.dirname(os.path.realpath(entry)) != own
+    ]
+    return rest if not others and _first_with_pyspark(rest) == site else path
 
 
 def _site_packages(archive: str) -> str | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+import zipapp
 import zipfile
 from pathlib import Path
 
@@ -89,6 +91,27 @@ def test_the_archives_stay_where_the_job_brings_a_pyspark_of_its_own(environment
         assert without_own_archives(path) == path
 
 
+def test_the_archives_stay_where_an_archive_of_the_job_follows_that_may_have_a_pyspark_too(environment, tmp_path):
+    """To see what is in it takes longer than all of this. One before them is before them all the same."""
+    app = tmp_path / "app.pyz"
+    zipapp.create_archive(environment.site, app, main="pyspark:daemon")
+    path = environment.path(str(app))
+    assert without_own_archives(path) == path
+    assert without_own_archives([str(app), *environment.path()]) == [str(app), STDLIB, str(environment.site)]
+
+
+def test_an_environment_in_which_pyspark_is_that_of_the_system_leaves_its_archives_out(environment, tmp_path):
+    """`python -m venv --system-site-packages`: the wheel is here, and PySpark there."""
+    (tmp_path / "venv" / "site-packages").mkdir(parents=True)
+    path = [*environment.archives, STDLIB, str(tmp_path / "venv" / "site-packages"), str(environment.site)]
+    assert without_own_archives(path) == path[3:]
+
+
+def test_a_process_without_archives_such_as_a_connect_client_is_left_alone(environment):
+    path = environment.path()[3:]
+    assert without_own_archives(path) == path
+
+
 def test_the_archives_stay_where_python_does_not_find_the_pyspark_around_them(environment):
     path = environment.path()[:-1]
     assert without_own_archives(path) == path
@@ -131,21 +154,28 @@ def test_a_python_that_spark_starts_leaves_the_archives_out_unless_a_variable_ke
 
 
 def test_what_pip_installs_leaves_the_archives_out_and_pip_removes_it(tmp_path):
-    """The wheel, in an environment of its own, which has PySpark as pip installs it."""
-    environment = {name: value for name, value in wheel_environment(tmp_path).items() if name != "PYTHONPATH"}
-    python = tmp_path / "bin" / "python"
-    (packages,) = (tmp_path / "lib").glob("python*/site-packages")
+    """The wheel, in an environment of its own, which has PySpark as pip installs it; then the same environment in
+    another folder, as venv-pack unpacks it.
+    """
+    home = tmp_path / "here"
+    environment = {name: value for name, value in wheel_environment(home).items() if name != "PYTHONPATH"}
+    python = home / "bin" / "python"
+    (packages,) = (home / "lib").glob("python*/site-packages")
     lib = packages / "pyspark" / "python" / "lib"
     lib.mkdir(parents=True)
     (packages / "pyspark" / "daemon.py").touch()
     zipped = lib / "pyspark.zip"
     zipped.touch()
 
-    def path() -> str:
-        show = [python, "-c", "import sys; print(sys.path)"]
+    def path(python: Path = python, zipped: Path = zipped) -> str:
+        show = [str(python), "-c", "import sys; print(sys.path)"]
         return subprocess.check_output(show, env={**environment, "PYTHONPATH": str(zipped)}, text=True)
 
     assert str(zipped) not in path()
+    there = shutil.copytree(home, tmp_path / "there", symlinks=True)
+    moved = there / zipped.relative_to(home)
+    assert str(moved) not in path(there / "bin" / "python", moved)
+    assert str(zipped) in path(there / "bin" / "python", zipped), "that of another environment"
     uninstall = [
         "-m",
         "pip",
