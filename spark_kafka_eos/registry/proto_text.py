@@ -10,9 +10,11 @@ Source: Protocol Buffers, language specifications of proto2 and proto3.
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from google.protobuf import descriptor_pb2
 
@@ -39,11 +41,15 @@ _LABELS = {
     "required": _FieldProto.LABEL_REQUIRED,
     "repeated": _FieldProto.LABEL_REPEATED,
 }
-_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    rb"\\([xX][0-9a-fA-F]{1,2}|[0-7]{1,3}|(?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)",
+    re.DOTALL,
+)
 _ESCAPES = {
     b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v", b"\\": b"\\", b"'": b"'",
     b'"': b'"', b"?": b"?",
 }  # fmt: skip
+_SINGLE = struct.Struct("<f")
 _PAIRS = {"{": "}", "[": "]", "(": ")", "<": ">"}
 _AHEAD = 3  # how many tokens are looked at
 _DEEPEST = 32  # messages in messages: protoc's own limit
@@ -119,7 +125,7 @@ class _Parser:
         sign = -1 if self._accept("-") else 1
         token = self._take()
         try:
-            return sign * int(token, 8 if re.fullmatch("0[0-7]+", token) else 0)
+            return sign * _whole(token)
         except ValueError:
             self._refuse("no whole number")
 
@@ -310,9 +316,11 @@ class _Parser:
             return "".join(_escaped(byte) for byte in self._string())
         sign = "-" if self._accept("-") else ""
         token = self._take()
-        if field.type in {_FieldProto.TYPE_FLOAT, _FieldProto.TYPE_DOUBLE} and token not in {"inf", "nan"}:
+        if field.type_name or token in {"inf", "nan"}:
             return sign + token
-        return f"{sign}{int(token, 8 if re.fullmatch('0[0-7]+', token) else 0)}" if token[0].isdigit() else sign + token
+        if field.type in {_FieldProto.TYPE_FLOAT, _FieldProto.TYPE_DOUBLE}:
+            return f"{sign}{_nearest(token, is_single=field.type == _FieldProto.TYPE_FLOAT)}"
+        return f"{sign}{_whole(token)}" if token[0].isdigit() else sign + token
 
     def _map(self, message: Any) -> None:
         self._expect("map", "<")
@@ -353,6 +361,20 @@ class _Parser:
         self._block(statement)
 
 
+def _whole(token: str) -> int:
+    """Raises ValueError."""
+    return int(token, 8 if re.fullmatch("0[0-7]+", token) else 0)
+
+
+def _nearest(token: str, *, is_single: bool) -> float:
+    """The number that a float or a double has of it, infinity of one that is too large. Raises ValueError."""
+    try:
+        number = float(_whole(token) if re.fullmatch("0[xX0-9a-fA-F]+", token) else token)
+        return cast(float, _SINGLE.unpack(_SINGLE.pack(number))[0]) if is_single else number
+    except OverflowError:
+        return math.inf
+
+
 def _tokens(text: str) -> Iterator[str]:
     at = 0
     while at < len(text):
@@ -370,9 +392,11 @@ def _unescaped(token: str) -> bytes:
 
     def character(escape: re.Match[bytes]) -> bytes:
         code = escape[1]
-        if code[:1] in (b"u", b"U"):
+        if code[:1] == b"u":  # one of UTF-16, or a pair
+            return bytes.fromhex(code.replace(b"\\", b"").replace(b"u", b"").decode()).decode("utf-16-be").encode()
+        if code[:1] == b"U":
             return chr(int(code[1:], 16)).encode()
-        if code[:1] == b"x":
+        if code[:1] in (b"x", b"X"):
             return bytes([int(code[1:], 16)])
         if code[:1].isdigit():
             return bytes([int(code, 8) & 0xFF])

@@ -175,6 +175,26 @@ def test_a_file_with_rare_syntax_says_what_protoc_makes_of_it(text: str, compile
 
 
 @pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("float", "017", "15"),
+        ("double", "-0X10", "-16"),
+        ("float", "3.5e38", "inf"),
+        ("double", "-1e400", "-inf"),
+        ("float", "1e-400", "0"),
+        ("double", "9" * 5_000, "inf"),
+        ("string", r"'\X41\x4'", "A\4"),
+        ("string", r"'\ud83d\ude00\u00e9'", "😀é"),
+        ("bytes", r"'\uD83D\uDE00'", r"\360\237\230\200"),
+    ],
+)
+def test_a_default_is_the_one_that_protoc_makes_of_it(kind: str, text: str, expected: str) -> None:
+    file = descriptor_of(f"message A {{ optional {kind} a = 1 [default = {text}]; }}")
+    file.name = "a.proto"
+    assert declared(file, []).message_type[0].field[0].default_value == expected
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ('edition = "2023"; message A { int64 a = 1; }', "edition"),
@@ -188,6 +208,8 @@ def test_a_file_with_rare_syntax_says_what_protoc_makes_of_it(text: str, compile
         ('syntax = "proto3"; message A { int32 = 1; }', "a name is missing"),
         ('syntax = "proto3"; message A { int32 a = x; }', "no whole number"),
         ('syntax = "proto3"; message A { int32 a = 99999999999; }', "ValueError"),
+        ("message A { optional double a = 1 [default = 08]; }", "ValueError"),
+        (r"message A { optional string a = 1 [default = '\ud83d']; }", "UnicodeDecodeError"),
         ('syntax = "proto3"; message A {', "unexpected"),
         ('{"type": "record"}', "at the start of a declaration"),
         ("message A { /* } ", "* }"),
