@@ -33,9 +33,9 @@ from spark_kafka_eos.registry.decoding import decode_groups
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.registry.framing import Group
 from tests.unit.registry import conformance_testee
-from tests.unit.registry.conformance_runner import descriptors, installed_runner
 from tests.unit.registry.conformance_testee import joined, pieces
 from tests.unit.registry.protobuf_samples import row_of, text_of
+from tests.unit.registry.protoc_programs import compiled, installed_runner, published
 from tests.unit.registry.test_protobuf_samples import comparable, same
 
 PAGE = Path(__file__).parents[3] / "docs" / "schemas.md"
@@ -145,10 +145,9 @@ class Suite:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._runner = installed_runner(folder)
-        files = descriptor_pb2.FileDescriptorSet.FromString(descriptors(folder)).file
-        self._files = {file.name: file for file in files}
+        self._files = compiled(folder, (name for name in published() if name.startswith("conformance/")))
         self._pool = DescriptorPool()
-        for file in files:
+        for file in self._files.values():
             self._pool.Add(file)
         self.request, self.response = (
             GetMessageClass(self._pool.FindMessageTypeByName(f"conformance.Conformance{name}"))

