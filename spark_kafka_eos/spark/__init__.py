@@ -5,7 +5,7 @@ Of the other packages, only the demo, the checker, the listeners and `registry` 
 datasource.py source.py sink.py         `format("kafka-eos")`: readers and writers
 sink_commit.py staged_message.py        the sink's commit, and what its tasks tell it
 writer.py micro_batch_writer.py         TransactionalWriter, for foreachBatch; how it commits a micro-batch
-encode_stage.py                         encodes rows as record batches in Spark tasks
+encode_stage.py arrow_batches.py        encodes rows as record batches in Spark tasks; how many they get at once
 arrow_stream.py                         `arrow_stream`: records go from read to encode without the JVM
 arrow_columns.py                        what is decoded before its transform, and encoded after it
 sql_transform.py sql_rules.py           SQL as its transform: DuckDB, and which queries may run

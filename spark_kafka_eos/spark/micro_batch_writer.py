@@ -41,6 +41,7 @@ from spark_kafka_eos.options.outputs import OutputTopic, names
 from spark_kafka_eos.participants.participant import Participant
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop, refuse_members
+from spark_kafka_eos.spark.arrow_batches import small_arrow_batches
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
@@ -394,7 +395,8 @@ class MicroBatchWriter:
 
 
 def _stage(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
-    return [pickle.loads(row.report) for row in rows.mapInArrow(task, REPORT).collect()]
+    with small_arrow_batches(rows.sparkSession):
+        return [pickle.loads(row.report) for row in rows.mapInArrow(task, REPORT).collect()]
 
 
 def _has_arrow(rows: BatchRows) -> bool:
