@@ -46,7 +46,7 @@ _SINCE = (
     ((4, 0), r"KIP-848", "the consumer protocol"),
     ((4, 0), r"[\[-]TV2[\]-]", "transaction.version 2 (KIP-890)"),
     ((3, 9), r"test_a_log_that_an_unclean_election_truncates", "before, no KRaft controller elects uncleanly"),
-    ((3, 6), r"test_a_timestamp_out_of_range", "message.timestamp.before.max.ms (KIP-937)"),
+    ((3, 6), r"test_a_timestamp_(out_of_range|that_the_topic)", "message.timestamp.before.max.ms (KIP-937)"),
     ((3, 6), r"test_the_model_answers_what_a_broker_answers", "the model verifies, as partitions do since KIP-890"),
     ((3, 6), r"test_an_append_under_the_given_up_epoch_is_refused", "partitions verify (KIP-890)"),
     ((3, 5), r"^tests/(broker|spark)/.*SCRAM-SHA", "before, KRaft brokers know no SCRAM passwords (KIP-900)"),
