@@ -39,17 +39,21 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
     ]
 
 
-def real_time_violations(kafka: ModelKafka, ends: Offsets) -> list[str]:
-    """All violations of a query that ran in real time, up to these ends of the source's partitions."""
+def real_time_violations(kafka: ModelKafka, ends: Offsets, *, finished: bool) -> list[str]:
+    """All violations of a query that ran in real time, up to these ends of the source's partitions. `finished`: the
+    last tasks were not cut off after their last commit, so that the group has its copy of the offsets.
+    """
     visible, ledger = _seen_in_real_time(kafka), reached(kafka)
+    group = {tp: at for tp, (at, _) in kafka.group(OPTIONS.group_id).offsets.items()}
     return [
         *_not_once(visible, ends),
         *_out_of_order(visible),
         *_apart(kafka, visible),
         *_pointers(kafka, ledger_of(kafka)),
         *(f"the ledger is at {ledger.get(tp)} of {tp}" for tp, end in ends.items() if ledger.get(tp) != end),
+        *(f"the group is at {at} of {tp}, beyond the ledger" for tp, at in group.items() if at > ledger.get(tp, 0)),
         # Where a group's marker was left out, its copy of the offsets is late.
-        *(() if kafka.conditions.left_out else _group_offsets(kafka, ends)),
+        *(_group_offsets(kafka, ends) if finished and not kafka.conditions.left_out else ()),
         *kafka.open(groups=not kafka.conditions.left_out),
     ]
 
