@@ -187,14 +187,21 @@ class ModelKafka:
         return next((self.coordinated_by[name] for name in groups if name in self.coordinated_by), 0)
 
     def _describe_configs(self, _node: int, _version: int, request: Any) -> Any:
-        """Whether leaders verify partitions; no other setting is modeled."""
-        value = str(self._verification).lower()
+        """Whether leaders verify partitions, and the size of a record batch; no other setting is modeled."""
+        settings = {
+            "transaction.partition.verification.enable": str(self._verification).lower(),
+            "max.message.bytes": "1048588",
+        }
         return Answer(
             results=[
                 Answer(
                     resource_name=resource.resource_name,
                     error_code=NONE,
-                    configs=[Answer(name=name, value=value) for name in resource.configuration_keys],
+                    configs=[
+                        Answer(name=name, value=settings[name])
+                        for name in resource.configuration_keys
+                        if name in settings
+                    ],
                 )
                 for resource in request.resources
             ]
