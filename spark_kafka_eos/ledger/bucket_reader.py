@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.kafka.partitions import TopicPartition
@@ -35,7 +35,8 @@ class BucketReader:
         Raises LedgerRefused if a record is not one of this query's, or if a partition's topic was created again; and
         AuthorizationFailed, BrokerError, BrokerUnreachable.
         """
-        records = [record for topic in topics for record in self._records(topic, self._ids(numbers))]
+        ids = self._ids(numbers)
+        records = [record for topic in topics for record in self._records(topic, self._by_id(topic, ids))]
         read = {tp.topic for tp in partitions}
         for record in records:
             self._require_same(record, read)
@@ -48,17 +49,20 @@ class BucketReader:
         their open transactions. Raises what `read` raises, but for topics that were created again.
         """
         budget, ids, topics = self._cluster.budget(), self._ids(numbers), list(topics)
-        while any(records.pending for topic in topics for records in self._by_id(topic, ids).values()):
+        while True:
+            found = [(topic, self._by_id(topic, ids)) for topic in topics]
+            if not any(records.pending for _, by_id in found for records in by_id.values()):
+                break
             if (delay := budget.delay()) is None:
                 raise still_open(self._id)
             self._cluster.sleep(delay)
-        return bucket_record.latest(record.offsets for topic in topics for record in self._records(topic, ids))
+        return bucket_record.latest(record.offsets for topic, by_id in found for record in self._records(topic, by_id))
 
     def _ids(self, numbers: Iterable[int]) -> list[str]:
         return [bucket_id(self._id, number) for number in numbers]
 
-    def _records(self, topic: str, ids: Sequence[str]) -> list[BucketRecord]:
-        return [self._record(topic, name, of_id) for name, of_id in self._by_id(topic, ids).items() if of_id.last]
+    def _records(self, topic: str, by_id: Mapping[str, LedgerRecords]) -> list[BucketRecord]:
+        return [self._record(topic, name, of_id) for name, of_id in by_id.items() if of_id.last]
 
     def _by_id(self, topic: str, ids: Sequence[str]) -> dict[str, LedgerRecords]:
         if not self._cluster.exists(topic, patience_ms=0):
