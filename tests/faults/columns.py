@@ -203,8 +203,7 @@ def topic_deleted(scene: Scene, state: State) -> Outcome:
 @column("partitions added")
 def partitions_added(scene: Scene, state: State) -> Outcome:
     reach(scene, state)
-    admin = AdminClient({"bootstrap.servers": scene.kafka.bootstrap})
-    admin.create_partitions([NewPartitions(scene.target, PARTITIONS + 2)])[scene.target].result()
+    add_partitions(scene.kafka, scene.target)
     resume(scene, state)
     scene.ended("victim")
     scene.check(aborted=0)
@@ -251,12 +250,8 @@ def broker_paused(scene: Scene, state: State) -> Outcome:
 
 @column("disk full")
 def disk_full(scene: Scene, state: State) -> Outcome:
-    """A limit on the size of the broker's files: as with a full disk its writes fail, and it halts."""
     reach(scene, state)
-    resource.prlimit(scene.kafka.pid(), resource.RLIMIT_FSIZE, (1, 1))
-    fill_up(scene.kafka)
-    with pytest.raises(ToolFailed, match="exited with code"):
-        scene.kafka.wait()
+    halt_for_a_full_disk(scene.kafka)
     release_markers(scene)
     scene.kafka.start()
     resume(scene, state)
@@ -326,6 +321,20 @@ def lose_response(scene: Scene, state: State) -> Fault:
     lost = add(rule)
     scene.start("victim")
     return lost
+
+
+def add_partitions(kafka: EmbeddedKafka, topic: str) -> None:
+    """Two more."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result()
+
+
+def halt_for_a_full_disk(kafka: EmbeddedKafka) -> None:
+    """A limit on the size of the broker's files: as with a full disk its writes fail, and it halts."""
+    resource.prlimit(kafka.pid(), resource.RLIMIT_FSIZE, (1, 1))
+    fill_up(kafka)
+    with pytest.raises(ToolFailed, match="exited with code"):
+        kafka.wait()
 
 
 def fill_up(kafka: EmbeddedKafka) -> None:

@@ -177,7 +177,7 @@ class Scene:
     def await_ended(self) -> None:
         """Return when the coordinator has no transaction of the query open: it was ended, or took too long."""
         deadline = time.monotonic() + SECONDS
-        while self._has_open_transaction():
+        while has_open_transaction(self.cluster, f"id-{self.target}"):
             assert time.monotonic() < deadline, "the transaction stays open"
             self.cluster.sleep(_LOOK_EVERY)
         self.await_stable()
@@ -211,10 +211,12 @@ class Scene:
         assert Counter(message.key() for message in output) == wanted
         assert group_offsets(self.proxy.bootstrap, f"id-{self.target}", self.source) == {}
 
-    def _has_open_transaction(self) -> bool:
-        found = describe.transaction(self.cluster, f"id-{self.target}", now_ms=int(time.time() * 1000))
-        assert isinstance(found, TransactionFacts), found
-        return found.state not in _ENDED
+
+def has_open_transaction(cluster: Cluster, transactional_id: str) -> bool:
+    """Whether its coordinator says so."""
+    found = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1000))
+    assert isinstance(found, TransactionFacts), found
+    return found.state not in _ENDED
 
 
 def copy_of(message: Message) -> Copy:
