@@ -288,6 +288,10 @@ class ModelKafka:
         starts = {start: id_ for id_, (_, start) in self._log(tp).transactions.items()}
         return starts.get(start_offset)
 
+    def is_open(self, tp: TopicPartition, producer_id: int) -> bool:
+        """Whether this producer has a transaction open in the partition."""
+        return producer_id in self._log(tp).transactions
+
     def end_at(self, tp: TopicPartition, producer_id: int, *, commit: bool) -> None:
         """End what this producer has open in the partition, as an operator does."""
         self._mark(tp, producer_id, self._log(tp).transactions[producer_id][0], commit)

@@ -164,7 +164,7 @@ class RealTimeLife(Life):
         if (hanging := _ABORT.search(error.action)) is not None:
             topic, partition, start = hanging.groups()
             self._end_by_operator(TopicPartition(topic, int(partition)), int(start))
-        elif "whether the last batch was committed is not known" in error.what:
+        elif "whether the last batch was committed is not known" in error.what or "hanging shows it" in error.action:
             self._end_all_by_operator()
         elif "when all partitions have a leader" in error.action:
             self.world.heal()
@@ -185,10 +185,10 @@ class RealTimeLife(Life):
         self.kafka.end_at(tp, producer_id, commit=commit)
 
     def _end_all_by_operator(self) -> None:
-        """The same for everything that `kafka-eos transactions hanging` shows of the query's own id."""
-        own = self.kafka.transactions.states()[OPTIONS.transactional_id][1]
+        """The same for everything that `kafka-eos transactions hanging` shows of the query."""
+        known = self.kafka.transactions.open_ids()
         for (tp, producer_id), commit in self.kafka.transactions.left_out.items():
-            if producer_id == own:
+            if producer_id not in known and self.kafka.is_open(tp, producer_id):
                 self.world.note(f"an operator {'commits' if commit else 'aborts'} what is open in {tp}")
                 self.kafka.end_at(tp, producer_id, commit=commit)
 

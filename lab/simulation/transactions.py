@@ -67,6 +67,11 @@ class Transactions:
             for name, coordinator in self.coordinators.items()
         }
 
+    def open_ids(self) -> set[int]:
+        """The producer ids that have a transaction open, or being ended, for their coordinators."""
+        over = (Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
+        return {producer_id for phase, producer_id, _ in self.states().values() if phase not in over}
+
     def add(self, name: str, producer_id: int, epoch: int, joining: Collection[TopicPartition]) -> int:
         """Add partitions to the transaction, for a client or a TV2 leader: the error code."""
         coordinator = self.coordinators.get(name)

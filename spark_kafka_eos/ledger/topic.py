@@ -235,7 +235,8 @@ def still_open(name: str) -> BrokerUnreachable:
     """What to raise if the ledger of this transactional.id cannot be read for an open transaction."""
     return BrokerUnreachable(
         f"a transaction of {name!r} is still open, so its ledger entry is not final",
-        action="Retry when its query has finished the batch, or when the transaction has timed out.",
+        action="Retry when its query has finished the batch, or when the transaction has timed out. If it stays open, "
+        "a marker was left out: kafka-eos transactions hanging shows it, and what ends it.",
     )
 
 
