@@ -144,7 +144,8 @@ class SimulatedRealTime:
     def _batch(self, driver: RealTimeDriver, batch: MicroBatch) -> None:
         def start(numbers: Collection[int] | None) -> Sequence[Bucket]:
             self._network.owners.starts_buckets(self.process)
-            return driver.start(batch, self._buckets, numbers, first=_FIRST_BUCKETS)
+            count = self._buckets if batch.batch_id else self._buckets or _FIRST_BUCKETS
+            return driver.start(batch, count, numbers)
 
         self._cancelled = False
         supervisor = Supervisor(

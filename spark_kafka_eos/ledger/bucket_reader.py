@@ -16,8 +16,8 @@ from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.ledger.topic import read_end, still_open
 from spark_kafka_eos.options.sink import bucket_id
 
-# Offsets of the ledger topic, from its end: a thousand transactions or two, decoded in some ten milliseconds.
-_SPAN = 4_000
+# Offsets of the ledger topic, from its end: those of some seconds, and those of a minute, which take ten times as long.
+_SPANS = (400, 4_000, sys.maxsize)
 
 
 class BucketReader:
@@ -68,9 +68,10 @@ class BucketReader:
         if not self._cluster.exists(topic, patience_ms=0):
             return {}
         # Who runs has written lately. Only for a bucket that had nothing to read for long, all is read.
-        log, is_all = read_end(self._cluster, TopicPartition(topic, 0), _SPAN)
-        if not is_all and any(name not in log.by_id or log.by_id[name].last is None for name in ids):
-            log, _ = read_end(self._cluster, TopicPartition(topic, 0), sys.maxsize)
+        for span in _SPANS:
+            log, is_all = read_end(self._cluster, TopicPartition(topic, 0), span)
+            if is_all or all(name in log.by_id and log.by_id[name].last is not None for name in ids):
+                break
         return {name: log.by_id[name] for name in ids if name in log.by_id}
 
     def _record(self, topic: str, name: str, records: LedgerRecords) -> BucketRecord:

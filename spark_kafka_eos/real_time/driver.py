@@ -96,11 +96,10 @@ class RealTimeDriver:
         count: int | None,
         numbers: Collection[int] | None = None,
         *,
-        first: int = 1,
         to_end: bool = False,
     ) -> list[Bucket]:
         """New epochs for the buckets of `batch` that have partitions, or those with these `numbers`, and where they are
-        read on. `count` is how many buckets there are, None for as many as there were, and in a first run `first`.
+        read on. `count` is how many buckets there are, None for as many as there were, and in a first run one.
         `to_end`: read them up to where the batch ends.
 
         Raises LedgerRefused, ProducerFenced, DataLoss, AttemptsExhausted, and what the requests raise.
@@ -112,7 +111,7 @@ class RealTimeDriver:
             )
         for _ in range(self._options.max_attempts):
             try:
-                return self._start(batch, count, numbers, first, to_end=to_end)
+                return self._start(batch, count, numbers, to_end=to_end)
             except TransactionAborted as error:
                 _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, error.what)
                 self._transaction.abort()
@@ -124,14 +123,14 @@ class RealTimeDriver:
         ) from last
 
     def _start(
-        self, batch: MicroBatch, count: int | None, numbers: Collection[int] | None, first: int, *, to_end: bool
+        self, batch: MicroBatch, count: int | None, numbers: Collection[int] | None, *, to_end: bool
     ) -> list[Bucket]:
         transaction = self._transaction
         transaction.begin(replace(batch, buckets=count or 0))
         transaction.owner.ask_if_held()  # a late driver must not interrupt the tasks of the live one
         entry = transaction.steps.ledger.entry
         last = entry.buckets if isinstance(entry, LedgerEntry) else None
-        chosen = count or last or first
+        chosen = count or last or 1
         self._parts = parts = by_bucket(batch.end, chosen)
         taken = range(max(chosen, last or 0)) if numbers is None else numbers
         self._count = max(chosen, last or 0)

@@ -35,6 +35,7 @@ from spark_kafka_eos.real_time.cycle import BucketTransactions
 from spark_kafka_eos.real_time.intervals import Intervals, IntervalsOf, TaskReport, every
 from spark_kafka_eos.real_time.latencies import Latencies
 
+_SHARE_OF_REST = 0.25  # of what the transactions took
 _LONGEST_REST = 0.05  # seconds
 _COPIED_EVERY = 1.0  # seconds
 
@@ -68,10 +69,10 @@ class RealTimeTask:
 def rest(took: float, commit_interval: float | None) -> float:
     """Seconds from the end of transactions that took so long to the next ones, if there are records by then.
 
-    With a `commit_interval`, that passes from begin to begin. By default they rest as long as they took: each one costs
-    brokers and task the same, however little it has, and where both have no time to spare, more of them are slower.
+    With a `commit_interval`, that passes from begin to begin. By default they rest for a share of what they took: each
+    one costs brokers and task the same, however little it has, so where both have no time to spare, fewer are faster.
     """
-    return min(took, _LONGEST_REST) if commit_interval is None else max(0.0, commit_interval - took)
+    return min(took * _SHARE_OF_REST, _LONGEST_REST) if commit_interval is None else max(0.0, commit_interval - took)
 
 
 def run(

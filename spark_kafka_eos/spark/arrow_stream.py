@@ -88,10 +88,10 @@ def arrow_stream(
     `key` or `value` after it (`confluent_encoder`).
 
     `real_time` is how long a micro-batch lasts, such as "5 minutes": its tasks then commit what they read within
-    milliseconds, each in transactions of its own (docs/real-time.md). `buckets` is the number of their transactional
-    ids, by default as many as tasks run at once when the query first starts. A task commits as soon as there is
-    something, but `commit_interval`, such as "100 milliseconds", after its last commit began at the soonest; by
-    default, after as much rest as that took.
+    milliseconds, in transactions of their own (docs/real-time.md). `buckets` is the number of their transactional ids,
+    and of tasks as far as Spark runs so many at once; by default one when the query first starts. A task commits as
+    soon as there is something, but `commit_interval`, such as "100 milliseconds", after its last commit began at the
+    soonest; by default, it rests for a quarter of what that took.
 
     Raises ConfigurationError for options, a schema or `sql` that cannot be used, and InvalidSchema if the result of
     `sql` does not fit the sink. If `transform` returns something that does not fit, the query fails with InvalidSchema;

@@ -165,8 +165,15 @@ class RunningQuery:
 
     def ends_with_what_is_available(self) -> bool:
         """Whether the query's trigger is availableNow. For a classic session."""
+        return self._trigger().startswith("AvailableNow")
+
+    def runs_on(self) -> bool:
+        """Whether there is always a next batch, by the query's trigger. For a classic session."""
+        return self._trigger().startswith("ProcessingTime")
+
+    def _trigger(self) -> str:
         trigger = None if self._execution is None else self._execution.trigger()
-        return trigger is not None and str(trigger.getClass().getSimpleName()).startswith("AvailableNow")
+        return "" if trigger is None else str(trigger.getClass().getSimpleName())
 
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only

@@ -3,17 +3,20 @@
 A job has one task, so that the driver notices at once when one fails, and starts its buckets again while the others run
 on. Only the first attempt at a task does anything: a second one would have the same epochs as the first, which may
 still run. It reports that, and the driver starts another task with new epochs.
+
+The function of a batch returns a little before its tasks end. So Spark's work between two batches is done by then, and
+the next batch only has to wait for these tasks before it takes the buckets.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import pickle
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from pyspark import inheritable_thread_target
@@ -50,7 +53,7 @@ from spark_kafka_eos.real_time.latencies import added
 from spark_kafka_eos.real_time.supervisor import Supervisor, Threads, failure_of_attempt
 from spark_kafka_eos.real_time.task import MakeRows, RealTimeTask, run
 from spark_kafka_eos.spark.arrow_stream import RangeReader
-from spark_kafka_eos.spark.encode_stage import REPORT, RowBatches, report_row, task_context
+from spark_kafka_eos.spark.encode_stage import RowBatches, task_context
 from spark_kafka_eos.spark.jvm import (
     RunningQuery,
     comes_from_spark,
@@ -68,22 +71,27 @@ from spark_kafka_eos.transaction.shared import SharedTransaction
 _log = logger(BATCHES)
 
 _ANSWER_MS = 5_000  # for the lag of a line of the log
+# Rows without a key that go to the same partition: each partition costs a transaction a marker, and an append.
+_LEAST_RUN = 100
+_AHEAD_SECONDS = 5.0  # of the end of its tasks, a batch's function returns; at most half of the batch
 
 
 @dataclass(frozen=True)
 class RealTimeStage(QuickAck):
-    """For `mapInArrow(…, REPORT)` of one row: a pickled TaskReport."""
+    """For `RDD.mapPartitions`. It is planned in half of the time that a DataFrame takes, in which nothing is read."""
 
     task: RealTimeTask
     transform: MakeRows
 
-    def __call__(self, batches: RowBatches) -> RowBatches:
+    def __call__(self, rows: Iterable[object]) -> Iterator[TaskReport]:
         freeze_gc()
+        for _ in rows:  # Spark ends a worker that leaves some of its input, and the next one takes a second to start
+            pass
         is_first = task_context().attemptNumber() == 0
         if is_first:
-            yield report_row(run(self.task, self.transform, send=send_interval))
+            yield run(self.task, self.transform, send=send_interval)
         else:
-            yield report_row(failure_of_attempt("this is another attempt"))
+            yield failure_of_attempt("this is another attempt")
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class RealTimeWriter:
 
     `reader` makes rows of the sink from the records that it reads. A batch lasts for
     `seconds`, or until what is available is written, with the trigger availableNow. `buckets` is how many there are,
-    None for as many as there were, and first as many as tasks run at once. `commit_interval` is in seconds, too.
+    None for as many as there were, and in a first run one. `commit_interval` is in seconds, too.
     """
 
     def __init__(
@@ -119,9 +127,10 @@ class RealTimeWriter:
         self._options, self._source, self._transform = options, reader.source, _SinkRows(reader)
         self._seconds, self._buckets, self._commit_interval = seconds, buckets, commit_interval
         self._connected: tuple[Cluster, RealTimeDriver] | None = None
+        self._running: tuple[str | None, Future[None]] | None = None  # the last batch, by the query's run
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_connected": None}
+        return self.__dict__ | {"_connected": None, "_running": None}
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         session = ranges.sparkSession
@@ -130,11 +139,40 @@ class RealTimeWriter:
         with stop_recognized(session):
             query = RunningQuery(ranges, self._options.checkpoint_location)
             batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
+            self._end_last(query)
+            running = self._begin(session, batch, query)
+            self._running = query.run_id, running
+            ahead = min(_AHEAD_SECONDS, self._seconds / 2)
+            wait([running], self._seconds - ahead if query.runs_on() else None)
+            if running.done():
+                running.result()
+
+    def _end_last(self, query: RunningQuery) -> None:
+        """Wait until the tasks of the batch before have ended; raises their error."""
+        last, self._running = self._running, None
+        if last is None:
+            return
+        run_id, running = last
+        error = running.exception()
+        if error is not None and run_id == query.run_id:
+            raise error
+
+    def _begin(self, session: SparkSession, batch: MicroBatch, query: RunningQuery) -> Future[None]:
+        """Run the batch in a thread of its own, which ends with its tasks."""
+        listener, to_end = query.collector(), query.ends_with_what_is_available()
+
+        def run() -> None:
             cluster, driver = self._connect()
             driver.check(batch)
             self._check(cluster, batch)
-            with self._intervals(session, batch, query.collector()) as intervals:
-                self._run(session, cluster, driver, batch, intervals, to_end=query.ends_with_what_is_available())
+            with self._intervals(session, batch, listener) as intervals:
+                self._run(session, cluster, driver, batch, intervals, to_end=to_end)
+
+        thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-eos-long-batch")
+        try:
+            return thread.submit(inheritable_thread_target(session)(run))
+        finally:
+            thread.shutdown(wait=False)
 
     def _connect(self) -> tuple[Cluster, RealTimeDriver]:
         if self._connected is None:
@@ -199,24 +237,24 @@ class RealTimeWriter:
         *,
         to_end: bool,
     ) -> None:
-        tasks = parallelism(session)
-        first = max(1, min(tasks, len(batch.end)))
-        settings = encode_settings(
-            self._options, self._options.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id
+        settings = replace(
+            encode_settings(
+                self._options, self._options.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id
+            ),
+            least_run=_LEAST_RUN,
         )
 
         def start(numbers: Collection[int] | None) -> Sequence[Bucket]:
-            return driver.start(batch, self._buckets, numbers, first=first, to_end=to_end)
+            return driver.start(batch, self._buckets, numbers, to_end=to_end)
 
         def run_task(buckets: Sequence[Bucket], seconds: float) -> TaskReport:
             stage = RealTimeStage(self._task(buckets, settings, seconds, intervals), self._transform)
             try:
-                (row,) = session.range(0, 1, 1, 1).mapInArrow(stage, REPORT).collect()
+                (report,) = session.sparkContext.parallelize([None], 1).mapPartitions(stage).collect()
             except Exception as error:
                 if is_stopped(session) or not comes_from_spark(error):
                     raise
                 return failure_of_attempt(str(error).strip().partition("\n")[0])
-            report: TaskReport = pickle.loads(row.report)
             return report
 
         with _cancelable(session) as cancel:
@@ -224,7 +262,7 @@ class RealTimeWriter:
                 start,
                 run_task,
                 cancel,
-                tasks=tasks,
+                tasks=parallelism(session),
                 seconds=self._seconds,
                 most_failures=self._options.max_attempts,
                 skips_lost=not self._source.fail_on_data_loss,

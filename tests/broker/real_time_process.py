@@ -51,7 +51,7 @@ def run_task(buckets, seconds):
 
 
 def start(numbers):
-    return driver.start(batch, None, numbers, first=2)
+    return driver.start(batch, 2, numbers)
 
 
 while True:

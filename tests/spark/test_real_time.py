@@ -52,6 +52,7 @@ class Pipe:
     def start(self, checkpoint: str = "checkpoint", once: bool = False, **settings: Any) -> StreamingQuery:
         reads = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": self.source}
         reads |= settings.pop("reads", {"startingOffsets": "earliest"})
+        trigger = settings.pop("trigger", {"availableNow": True} if once else {})
         writer = TransactionalWriter(
             {
                 "kafka.bootstrap.servers": self.kafka.bootstrap,
@@ -62,7 +63,7 @@ class Pipe:
         )
         stream = arrow_stream(self.spark, reads, writer, **{"real_time": "2 seconds", **settings})
         stream = stream.option("checkpointLocation", str(self.folder / checkpoint))
-        return (stream.trigger(availableNow=True) if once else stream).start()
+        return (stream.trigger(**trigger) if trigger else stream).start()
 
     def produce(self, first: int, count: int) -> None:
         for number in range(first, first + count):
@@ -119,6 +120,72 @@ def test_records_come_through_over_several_batches_and_a_stop_leaves_nothing_ope
     assert pipe.written() == list(range(produced + 300))
 
 
+def with_pid(records: pa.RecordBatch) -> pa.RecordBatch:
+    pids = pa.array([str(os.getpid()).encode()] * records.num_rows, pa.binary())
+    return pa.record_batch({"key": pids, "value": records["value"]})
+
+
+def await_batch(query: StreamingQuery, number: int) -> None:
+    """Wait until the function of this batch has returned."""
+    deadline = time.monotonic() + 90
+    while query.lastProgress is None or query.lastProgress["batchId"] < number:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, query.lastProgress
+        time.sleep(0.05)
+
+
+def test_the_next_long_batch_has_the_workers_of_the_last_one(pipe: Pipe) -> None:
+    query = pipe.start(transform=with_pid)
+    for number in range(3):
+        pipe.produce(30 * number, 30)
+        pipe.await_written(30 * (number + 1), query)
+        await_batch(query, number)
+    workers = {message.key() for message in read_topic(pipe.kafka.bootstrap, pipe.target, "read_committed")}
+    assert len(workers) == 1
+
+
+def test_the_function_of_a_batch_returns_before_its_tasks_end_and_a_stop_ends_them(pipe: Pipe) -> None:
+    query = pipe.start(real_time="20 seconds")
+    await_batch(query, 0)
+    pipe.produce(0, 30)
+    pipe.await_written(30, query)
+    pipe.produce(30, 300)
+    query.stop()
+    assert query.exception() is None
+    await_stable(pipe.kafka.bootstrap, pipe.target)
+    assert pipe.start(once=True).awaitTermination(60)
+    assert pipe.written() == list(range(330))
+
+
+def test_an_error_after_the_function_of_the_batch_has_returned_ends_the_query(pipe: Pipe) -> None:
+    def broken(records: pa.RecordBatch) -> pa.RecordBatch:
+        assert b"7" not in records["value"].to_pylist(), "seven"
+        return records.select(["key", "value"])
+
+    query = pipe.start(transform=broken, real_time="20 seconds")
+    await_batch(query, 0)
+    pipe.produce(0, 10)
+    with pytest.raises(StreamingQueryException, match="AssertionError: seven"):
+        query.awaitTermination(60)
+
+
+def test_with_the_trigger_once_the_query_ends_with_its_tasks(pipe: Pipe) -> None:
+    pipe.produce(0, 30)
+    query = pipe.start(trigger={"once": True}, real_time="6 seconds")
+    pipe.await_written(30, query)
+    pipe.produce(30, 30)
+    pipe.await_written(60, query)
+    assert query.awaitTermination(60)
+    assert not pipe.spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+def test_rows_without_a_key_stay_together(pipe: Pipe) -> None:
+    pipe.produce(0, 240)
+    assert pipe.start(once=True).awaitTermination(60)
+    messages = read_topic(pipe.kafka.bootstrap, pipe.target, "read_committed")
+    assert Counter(message.partition() for message in messages) == {0: 100, 1: 100, 2: 40}
+
+
 def test_a_lost_checkpoint_loses_and_repeats_nothing(pipe: Pipe) -> None:
     pipe.produce(0, 50)
     pipe.start(once=True).awaitTermination(60)
@@ -128,10 +195,6 @@ def test_a_lost_checkpoint_loses_and_repeats_nothing(pipe: Pipe) -> None:
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_query_runs_on(pipe: Pipe) -> None:
-    def with_pid(records: pa.RecordBatch) -> pa.RecordBatch:
-        pids = pa.array([str(os.getpid()).encode()] * records.num_rows, pa.binary())
-        return pa.record_batch({"key": pids, "value": records["value"]})
-
     pipe.produce(0, 30)
     query = pipe.start(transform=with_pid, real_time="5 minutes", buckets=2)
     pipe.await_written(30, query)

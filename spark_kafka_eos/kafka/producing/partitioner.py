@@ -7,7 +7,8 @@ Pure.
 | `consistent` | as librdkafka's `consistent`: crc32(key) % partitions | like an empty key |
 | `roundrobin` | ignored | distributed |
 
-Rows are distributed in runs of equal length, one per partition: as even as row by row, but with larger blocks.
+Rows are distributed in runs of equal length, one per partition: as even as row by row, but with larger blocks. A run
+may have a least length, so that few rows stay together, as with the Java client, which fills a batch first (KIP-480).
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ PARTITIONERS = ("murmur2", "consistent", "roundrobin")
 
 class Partitioner:
     """Chooses partitions for one task's rows. It only remembers where the last distribution ended (initially
-    `start`).
+    `start`). Of the rows that are distributed, at least `least_run` in a row go to the same partition.
     """
 
-    def __init__(self, name: str = "murmur2", *, start: int = 0) -> None:
+    def __init__(self, name: str = "murmur2", *, start: int = 0, least_run: int = 1) -> None:
         if name not in PARTITIONERS:
             raise ConfigurationError("partitioner", f"{name!r} is not one of {', '.join(PARTITIONERS)}")
         self._name = name
-        self._next = start
+        self._next, self._least_run = start, least_run
+        self._filled = 0  # rows of the run that has begun
 
     def partition(
         self, topic: str, keys: pa.Array, partitions: int, explicit: pa.Array | None = None
@@ -71,10 +73,15 @@ class Partitioner:
                 return out
 
     def _spread(self, rows: int, partitions: int) -> NDArray[np.int32]:
-        runs = min(rows, partitions)
-        out = (self._next + np.arange(rows, dtype=np.int64) * runs // max(rows, 1)) % partitions
-        self._next += runs
-        return out.astype(np.int32)
+        numbers, before = np.arange(rows, dtype=np.int64), self._next
+        if rows < self._least_run * partitions:
+            runs = (self._filled + numbers) // self._least_run
+            begun, self._filled = divmod(self._filled + rows, self._least_run)
+            self._next += begun
+        else:
+            runs = numbers * partitions // rows
+            self._filled = 0
+        return ((before + runs) % partitions).astype(np.int32)
 
 
 def _as_bytes(keys: pa.Array) -> list[bytes | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -288,7 +289,7 @@ def test_a_start_reads_the_ledger_again_if_its_leader_was_outdated(kafka: _Kafka
 def test_a_bucket_that_had_nothing_to_read_for_long_goes_on_where_it_was(
     kafka: _Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_reader, "_SPAN", 4)
+    monkeypatch.setattr(bucket_reader, "_SPANS", (2, 4, sys.maxsize))
     run = Run(kafka, "run 1")
     idle, busy = run.driver.start(run.batch(), 2)
     _commits(run, [idle], 5)

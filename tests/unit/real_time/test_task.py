@@ -135,8 +135,8 @@ class Following:
 @pytest.mark.parametrize(
     ("commit_s", "commit_interval", "rests"),
     [
-        (0.01, None, [0.01, 0.01]),
-        (0.2, None, [0.05, 0.05]),
+        (0.01, None, [0.0025, 0.0025]),
+        (0.4, None, [0.05, 0.05]),
         (0.01, 0.1, [0.09, 0.09]),
         (0.2, 0.1, [0.0, 0.0]),
     ],

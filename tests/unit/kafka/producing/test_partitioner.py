@@ -50,6 +50,31 @@ def test_the_spread_is_even_and_each_partition_has_one_run(rows: int, partitions
     assert np.count_nonzero(np.diff(numbers)) == min(rows, partitions) - 1
 
 
+def test_few_rows_without_a_key_stay_together_over_the_calls() -> None:
+    partitioner = Partitioner(start=1, least_run=3)
+
+    def spread(rows: int) -> list[int]:
+        numbers: list[int] = partitioner.partition("t", pa.nulls(rows, pa.binary()), 4).tolist()
+        return numbers
+
+    assert [spread(2), spread(2), spread(1), spread(4)] == [[1, 1], [1, 2], [2], [2, 3, 3, 3]]
+    assert spread(12) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+@given(st.lists(st.integers(0, 60), max_size=40), st.integers(1, 9), st.integers(1, 20))
+def test_runs_have_their_least_length_and_the_spread_is_even_in_the_long_run(
+    calls: list[int], partitions: int, least_run: int
+) -> None:
+    partitioner = Partitioner(least_run=least_run)
+    rows = [pa.nulls(count, pa.binary()) for count in calls]
+    numbers = np.concatenate([[], *(partitioner.partition("t", few, partitions) for few in rows)]).astype(int)
+    if len(numbers) and all(count < least_run * partitions for count in calls):
+        edges = np.flatnonzero(np.diff(numbers)) + 1
+        assert set(np.diff([0, *edges])) <= {least_run}
+        counts = np.bincount(numbers, minlength=partitions)
+        assert counts.max() - counts.min() <= least_run
+
+
 def test_keyed_and_keyless_rows_may_be_mixed() -> None:
     numbers = chosen([None, b"a", None, b"a"], 2)
     assert numbers[1] == numbers[3]
