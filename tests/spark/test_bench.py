@@ -4,6 +4,7 @@ import pytest
 
 from lab.bench import fresh_start, sides, spark_runs
 from lab.bench.against import Against
+from lab.bench.backlog import backlog
 from lab.bench.checkpoint import checkpoint
 from lab.bench.copies import TITLES, Copy
 from lab.bench.floor import floor
@@ -180,3 +181,8 @@ def test_copies_in_real_time_take_turns_with_kafka_streams_and_sparks_own_modes(
     assert found.lines == tuple(f"{panel}, {TITLES[copy]}" for panel in found.panels for copy in Copy)
     assert all(point.value > 0 for point in found.points)
     assert found.settings["repeated"][f"{Copy.REAL_TIME}, 50 records/s"] == 0
+
+
+def test_copies_of_a_backlog_take_turns(lab):
+    copies = [Copy.REAL_TIME, Copy.MICRO_BATCHES]
+    assert names(backlog(lab, copies, records=20_000, rounds=1)) == [TITLES[copy] for copy in copies]
