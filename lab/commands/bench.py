@@ -422,11 +422,7 @@ def real_time(
     """Copy in real time: latency from the producer to a read_committed consumer, against Kafka Streams, Spark's own
     real-time mode and micro-batches.
     """
-    try:
-        chosen = [Copy(name) for name in copies.split(",")]
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--copies") from None
-    loads = numbers(rates, "--rates")
+    chosen, loads = _copies(copies), numbers(rates, "--rates")
 
     def run(lab: Lab) -> Measured:
         from lab.bench.real_time import Flow, real_time
@@ -435,6 +431,34 @@ def real_time(
         return real_time(lab, each, chosen, rounds=runs, long_batch=long_batch)
 
     _present(lambda: _on_broker(run), output, plot)
+
+
+@bench.command("real-time-backlog")
+def real_time_backlog(
+    records: Annotated[int, typer.Option(help="Records of the backlog, with values of 100 bytes.", min=1)] = 10_000_000,
+    copies: Annotated[
+        str, typer.Option(help=f"Comma-separated list of {', '.join(Copy)}.")
+    ] = "real-time,micro-batches",
+    runs: Rounds = 3,
+    output: Output = None,
+    plot: Plot = None,
+) -> None:
+    """Copy a backlog in real time: records per second, against micro-batches."""
+    chosen = _copies(copies)
+
+    def run(lab: Lab) -> Measured:
+        from lab.bench.backlog import backlog
+
+        return backlog(lab, chosen, records=records, rounds=runs)
+
+    _present(lambda: _on_broker(run), output, plot)
+
+
+def _copies(names: str) -> list[Copy]:
+    try:
+        return [Copy(name) for name in names.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--copies") from None
 
 
 @bench.command()
