@@ -14,6 +14,6 @@ spark = SparkSession.builder.appName("real time").getOrCreate()
 servers = {"kafka.bootstrap.servers": bootstrap}
 writer = TransactionalWriter(servers | {"kafka.transactional.id": target, "topic": target})
 reads = servers | {"subscribe": source, "startingOffsets": "earliest", "kafka.max.partition.fetch.bytes": "2000"}
-stream = arrow_stream(spark, reads, writer, real_time="5 minutes")
+stream = arrow_stream(spark, reads, writer, real_time="5 minutes", buckets=2)
 stream = stream.option("checkpointLocation", checkpoint)
 (stream if on else stream.trigger(availableNow=True)).start().awaitTermination()

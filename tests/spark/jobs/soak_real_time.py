@@ -21,7 +21,7 @@ stop_on_sigterm(spark)
 servers = {"kafka.bootstrap.servers": bootstrap}
 reads = servers | {"subscribe": source, "startingOffsets": "earliest"}
 writer = TransactionalWriter(servers | {"kafka.transactional.id": target, "topic": target})
-stream = arrow_stream(spark, reads, writer, schema="value BINARY, partition INT", real_time=long_batch)
+stream = arrow_stream(spark, reads, writer, schema="value BINARY, partition INT", real_time=long_batch, buckets=2)
 stream = stream.option("checkpointLocation", checkpoint)
 is_stopped = True
 while is_stopped:
