@@ -9,7 +9,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import AbstractContextManager
 
 from spark_kafka_eos.errors import (
@@ -32,6 +32,22 @@ StartBuckets = Callable[[Collection[int] | None], Sequence[Bucket]]  # None: all
 RunTask = Callable[[Sequence[Bucket], float], TaskReport]  # for so many seconds
 
 
+def in_thread(run: Callable[[], None], name: str) -> Future[None]:
+    """Run it in a thread of its own, which does not keep alive a process whose main thread has ended."""
+    future: Future[None] = Future()
+
+    def settle() -> None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=settle, name=name, daemon=True).start()
+    return future
+
+
 class Threads:
     """How work runs side by side. `wrap` is applied to what runs in a thread of its own."""
 
@@ -44,12 +60,11 @@ class Threads:
 
     def run(self, work: Sequence[Callable[[], None]], failed: Callable[[], None]) -> None:
         """Run all of it until the last one ends. Calls `failed` if one raises an error before that, and raises it."""
-        with ThreadPoolExecutor(max_workers=len(work), thread_name_prefix="kafka-eos-real-time") as pool:
-            futures = [pool.submit(self._wrap(function)) for function in work]
-            done, running = wait(futures, return_when=FIRST_EXCEPTION)
-            if running:
-                failed()
-            wait(futures)
+        futures = [in_thread(self._wrap(function), "kafka-eos-task") for function in work]
+        done, running = wait(futures, return_when=FIRST_EXCEPTION)
+        if running:
+            failed()
+        wait(futures)
         for future in (*done, *running):
             future.result()
 

@@ -16,7 +16,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 
 from pyspark import inheritable_thread_target
@@ -50,7 +50,7 @@ from spark_kafka_eos.real_time.intervals import (
     quantiles,
 )
 from spark_kafka_eos.real_time.latencies import added
-from spark_kafka_eos.real_time.supervisor import Supervisor, Threads, failure_of_attempt
+from spark_kafka_eos.real_time.supervisor import Supervisor, Threads, failure_of_attempt, in_thread
 from spark_kafka_eos.real_time.task import MakeRows, RealTimeTask, run
 from spark_kafka_eos.spark.arrow_stream import RangeReader
 from spark_kafka_eos.spark.encode_stage import RowBatches, task_context
@@ -168,11 +168,7 @@ class RealTimeWriter:
             with self._intervals(session, batch, listener) as intervals:
                 self._run(session, cluster, driver, batch, intervals, to_end=to_end)
 
-        thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-eos-long-batch")
-        try:
-            return thread.submit(inheritable_thread_target(session)(run))
-        finally:
-            thread.shutdown(wait=False)
+        return in_thread(inheritable_thread_target(session)(run), "kafka-eos-long-batch")
 
     def _connect(self) -> tuple[Cluster, RealTimeDriver]:
         if self._connected is None:

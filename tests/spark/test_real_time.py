@@ -7,6 +7,8 @@ import logging
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 import urllib.request
 from collections import Counter
@@ -179,6 +181,27 @@ def test_with_the_trigger_once_the_query_ends_with_its_tasks(pipe: Pipe) -> None
     pipe.await_written(60, query)
     assert query.awaitTermination(60)
     assert not pipe.spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+ENDS = """
+import sys, time
+from pyspark.sql import SparkSession
+from spark_kafka_eos import TransactionalWriter, arrow_stream
+
+bootstrap, source, target, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+servers = {"kafka.bootstrap.servers": bootstrap}
+writer = TransactionalWriter(servers | {"kafka.transactional.id": target, "topic": target})
+stream = arrow_stream(spark, servers | {"subscribe": source}, writer, real_time="10 minutes")
+stream.option("checkpointLocation", checkpoint).start()
+while not spark.sparkContext.statusTracker().getActiveJobsIds():
+    time.sleep(0.1)
+"""
+
+
+def test_a_driver_whose_program_ends_does_not_wait_for_the_long_batch(pipe: Pipe) -> None:
+    arguments = [pipe.kafka.bootstrap, pipe.source, pipe.target, str(pipe.folder / "checkpoint")]
+    subprocess.run([sys.executable, "-c", ENDS, *arguments], env=python_environment(), timeout=240, check=True)
 
 
 def test_rows_without_a_key_stay_together(pipe: Pipe) -> None:
