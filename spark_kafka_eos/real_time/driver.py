@@ -138,15 +138,15 @@ class RealTimeDriver:
         failpoint("buckets taken")
         partitions = [tp for number in taken for tp in parts.get(number, ())]
         positions = self._positions(batch, partitions, entry, taken)
+        if self._is_pending(partitions):  # not after the proof, because it takes the buckets once more
+            self._buckets.commit_offsets(
+                {number: self._marked(parts[number], positions) for number in taken if number in parts}
+            )
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
         source = SourceRange(start=None, end=positions, origin=origin)
         transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
         transaction.commit(replace(batch, buckets=chosen, sources=(source,)), written=_NOTHING)
-        if self._is_pending(partitions):  # only now: a driver that was overtaken would set the group back
-            self._buckets.commit_offsets(
-                {number: self._marked(parts[number], positions) for number in taken if number in parts}
-            )
         ends = batch.end if to_end else dict.fromkeys(partitions, NO_END)
         self._cluster.look_up({tp.topic for tp in partitions})
         return [
