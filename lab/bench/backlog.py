@@ -18,7 +18,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.offsets import latest
 
 _PARTITIONS = 4
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.05  # between two looks at the log: brokers tell nobody that an offset has become stable
 _QUIET_SECONDS = 1.0  # markers take offsets, too: all is visible when no more come
 _PATIENCE_SECONDS = 600
 

@@ -129,7 +129,7 @@ def with_pid(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def await_batch(query: StreamingQuery, number: int) -> None:
-    """Wait until the function of this batch has returned."""
+    """Wait until the function of this batch has returned. Spark can only be asked for the progress."""
     deadline = time.monotonic() + 90
     while query.lastProgress is None or query.lastProgress["batchId"] < number:
         assert query.isActive, query.exception()
@@ -194,7 +194,7 @@ servers = {"kafka.bootstrap.servers": bootstrap}
 writer = TransactionalWriter(servers | {"kafka.transactional.id": target, "topic": target})
 stream = arrow_stream(spark, servers | {"subscribe": source}, writer, real_time="10 minutes")
 stream.option("checkpointLocation", checkpoint).start()
-while not spark.sparkContext.statusTracker().getActiveJobsIds():
+while not spark.sparkContext.statusTracker().getActiveJobsIds():  # which can only be asked
     time.sleep(0.1)
 """
 
