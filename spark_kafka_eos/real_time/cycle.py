@@ -79,7 +79,8 @@ class BucketTransactions:
         )
         self._group = GroupCoordinator(cluster, group_id)
         self._identity = identity
-        self._uncopied: dict[TopicPartition, int] = {}
+        # Of what an earlier task has copied, the marker may be missing. Only one of this bucket's own ends that.
+        self._uncopied = dict(began.offsets)
         self._sequences: dict[TopicPartition, int] = {}
         self._hanging = HangingTransactions(cluster)
         self._written: Collection[TopicPartition] = ()  # where the last transaction has records

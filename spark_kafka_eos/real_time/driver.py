@@ -17,7 +17,7 @@ The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
@@ -41,7 +41,6 @@ from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.real_time import is_new
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
-from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.real_time.buckets import Bucket, by_bucket
@@ -138,10 +137,6 @@ class RealTimeDriver:
         failpoint("buckets taken")
         partitions = [tp for number in taken for tp in parts.get(number, ())]
         positions = self._positions(batch, partitions, entry, taken)
-        if self._is_pending(partitions):  # not after the proof, because it takes the buckets once more
-            self._buckets.commit_offsets(
-                {number: self._marked(parts[number], positions) for number in taken if number in parts}
-            )
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
         source = SourceRange(start=None, end=positions, origin=origin)
@@ -203,28 +198,19 @@ class RealTimeDriver:
         """The group's offsets. What the query itself has left pending there is aborted first: if it had been committed,
         the ledger would have it.
         """
-        ledger = self._transaction.steps.ledger
-        if self._is_pending(partitions, _PENDING_MS):
+        if self._is_pending(partitions):
             self._transaction.abort_source_offsets()
-        return ledger.read_source_offsets(partitions)
+        return self._transaction.steps.ledger.read_source_offsets(partitions)
 
-    def _is_pending(self, partitions: Collection[TopicPartition], patience_ms: int = 0) -> bool:
-        """Whether the group has offsets that lack their marker, also after so long: those of open transactions were
-        ended.
-        """
+    def _is_pending(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether the group has offsets that lack their marker for long: those of open transactions were ended."""
         try:
-            GroupCoordinator(self._cluster, self._options.group_id).fetch_offsets(partitions, patience_ms=patience_ms)
+            GroupCoordinator(self._cluster, self._options.group_id).fetch_offsets(partitions, patience_ms=_PENDING_MS)
         except BrokerError as error:
             if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
             return True
         return False
-
-    def _marked(
-        self, partitions: Iterable[TopicPartition], positions: Offsets
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        mark = source_mark(self._options.transactional_id)
-        return {tp: OffsetAndMetadata(offset=positions[tp], metadata=mark) for tp in partitions}
 
     def _without_lost(self, positions: Offsets, earliest: Offsets) -> dict[TopicPartition, int]:
         lost = sorted(tp for tp, at in positions.items() if at < earliest[tp])

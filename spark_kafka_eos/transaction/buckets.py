@@ -77,8 +77,7 @@ class Buckets:
             identity = self.identities[number]
             add_offsets(self._cluster, identity, group.group_id)
             group.commit_in_transaction(identity, of_bucket, transaction_version=identity.transaction_version)
-            end_transaction(self._cluster, identity, commit=True)
-            self._initialise(number)
+            self.identities[number] = end_transaction(self._cluster, identity, commit=True)
 
     def _commit(self, producer: ProducerState) -> None:
         """Write the marker of a bucket's committed transaction. Once the bucket is taken, no start can know this again,

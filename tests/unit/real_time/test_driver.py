@@ -20,7 +20,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, LedgerRefus
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, stored_in
-from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction
+from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction, init_producer_id
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.kafka.wire import single
 from spark_kafka_eos.kafka.wire.record_batch import stamp
@@ -369,6 +369,31 @@ def test_what_a_bucket_has_committed_counts_although_the_groups_marker_was_left_
     assert Run(kafka, "run 2").start(1) == dict.fromkeys(SOURCE, 7)
     assert kafka.group(OPTIONS.group_id).offsets[SOURCE[0]][0] == 7, "and the group follows"
     assert kafka.open() == []
+
+
+def test_the_tasks_end_what_was_copied_before_and_lacks_its_marker(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    with _left_out(kafka):
+        _commits(run, run.driver.start(run.batch(), 2), 7, copied=True)
+    assert kafka.open() != []
+    successor = Run(kafka, "run 2")
+    for bucket in successor.driver.start(successor.batch(1), 2):
+        assert _task(successor, bucket).copy_offsets()
+    assert [kafka.group(OPTIONS.group_id).offsets[tp][0] for tp in SOURCE] == [7, 7]
+    assert kafka.open() == []
+
+
+def test_a_driver_that_is_overtaken_before_its_proof_leaves_the_group_alone(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    with _left_out(kafka):
+        _commits(run, run.driver.start(run.batch(), 2), 7, copied=True)
+    before = kafka.open()
+    assert before != []
+    late, winner = Run(kafka, "run 2"), kafka.cluster(OPTIONS.client)
+    kafka.before("Produce", lambda: init_producer_id(winner, OPTIONS.transactional_id, 60_000))
+    with pytest.raises(ProducerFenced):
+        late.start(1)
+    assert set(before) <= set(kafka.open())
 
 
 def test_micro_batches_that_start_before_it_are_refused(kafka: _Kafka) -> None:
