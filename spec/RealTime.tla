@@ -16,6 +16,8 @@
 (*      transaction of X.                                                  *)
 (*   5. It starts the tasks with the epochs of 2 and the offsets of 3.     *)
 (* It starts some of its buckets again the same way, if it still holds X.  *)
+(* Once its tasks have ended all buckets, others may go on in the same     *)
+(* epochs after step 4 alone: in the next long micro-batch.                *)
 (* A task never sends InitProducerId, and ends when a request fails.  A    *)
 (* driver of micro-batches does 1 to 3, and then writes under X.           *)
 (*                                                                         *)
@@ -46,6 +48,7 @@ CONSTANTS
     Guards,    \* the rules that are followed
     \* How often each of these may happen in a behaviour:
     Restarts,  \* A driver starts its tasks again
+    Batches,   \* A driver's next batch begins where its tasks have ended
     Timeouts,  \* A transaction is open for longer than its timeout
     Strays,    \* An InitProducerId arrives late, once more
     Forgets,   \* The group forgets a partition's offset: after offsets.retention.minutes, or somebody deletes it
@@ -63,7 +66,8 @@ AllGuards == {
     "CommitFirst",    \* before the tasks start.
     "OnlyCommitted",  \* If that failed, they do not start.
     "TasksEnd",       \* A task that is fenced ends.
-    "SentOnce" }      \* A task ends if a request has no answer: it sends none again.
+    "SentOnce",       \* A task ends if a request has no answer: it sends none again.
+    "Ended" }         \* Others go on in its epoch only when it has ended.
 
 ASSUME Guards \subseteq AllGuards
 
@@ -136,6 +140,7 @@ Owner(n, epoch, turn) ==
      asked |-> turn,               \* how many had taken X when it last knew that it holds X
      fenced |-> FALSE,             \* whether it has fenced the buckets since it took X
      known |-> FALSE,              \* whether the ledger has an entry
+     whole |-> TRUE,               \* whether each bucket has had one task
      todo |-> {},                  \* buckets to fence
      identity |-> [i \in Buckets |-> None],
      offsets |-> Nothing,
@@ -294,9 +299,22 @@ StartsAgain(d) ==
     LET m == [Of(d) EXCEPT !.asked = Taken]
     IN  /\ At(d, "running") /\ budget.restarts > 0
         /\ IF Has("HeldIsAsked") /\ kafka[X].epoch # m.epoch THEN Ends(d)
-           ELSE \E some \in SUBSET (1..m.n) \ {{}} : To(d, [Fencing(m, m.n) EXCEPT !.todo = some])
+           ELSE \E some \in SUBSET (1..m.n) \ {{}} : To(d, [Fencing(m, m.n) EXCEPT !.todo = some, !.whole = FALSE])
         /\ budget' = [budget EXCEPT !.restarts = @ - 1]
         /\ UNCHANGED <<kafka, length, forgotten, behind, tasks, late, harmed>>
+
+(* The next batch: no bucket is taken, no offset read. With Ended, no task is left that it could go on beside. *)
+GoesOn(d) ==
+    LET m == Of(d)
+        TaskOf(i) == CHOOSE t \in tasks : t.driver = d /\ t.bucket = i
+    IN  /\ At(d, "running") /\ m.whole /\ budget.batches > 0
+        /\ \A i \in 1..m.n : \E t \in tasks : t.driver = d /\ t.bucket = i /\ t.at = Writes
+        /\ tasks' = IF Has("Ended") THEN {t \in tasks : t.driver # d} ELSE tasks
+        /\ To(d, [m EXCEPT !.at = Describes(m),
+                          !.identity = [i \in Buckets |-> IF i <= m.n THEN TaskOf(i).epoch ELSE None],
+                          !.offsets = [p \in Sources |-> TaskOf(BucketOf(p, m.n)).offsets[p]]])
+        /\ budget' = [budget EXCEPT !.batches = @ - 1]
+        /\ UNCHANGED <<kafka, length, forgotten, behind, late, harmed>>
 
 ----------------------------------------------------------------------------
 (* Tasks *)
@@ -413,14 +431,15 @@ Init ==
     /\ driver = << >>
     /\ tasks = {}
     /\ late = {}
-    /\ budget = [restarts |-> Restarts, timeouts |-> Timeouts, strays |-> Strays, late |-> Late, forgets |-> Forgets]
+    /\ budget = [restarts |-> Restarts, batches |-> Batches, timeouts |-> Timeouts, strays |-> Strays, late |-> Late,
+                  forgets |-> Forgets]
     /\ harmed = FALSE
 
 Next ==
     \/ Looks \/ Takes
     \/ \E d \in 1..Drivers :
          \/ TakesAfterLook(d) \/ ReadsLedger(d) \/ ReadsOffsets(d) \/ AddsPartitions(d) \/ AppendsEntry(d)
-         \/ CommitsOffsets(d) \/ Commits(d) \/ Starts(d) \/ StartsAgain(d)
+         \/ CommitsOffsets(d) \/ Commits(d) \/ Starts(d) \/ StartsAgain(d) \/ GoesOn(d)
          \/ \E i \in Buckets : Fences(d, i)
          \/ \E p \in Sources, out \in Outputs : Appends(d, p, out)
     \/ TaskAddsPartitions \/ TaskAppends \/ TaskCopies \/ TaskCommitsOffsets \/ TaskCommits \/ TaskInitialises \/ TaskSendsAgain

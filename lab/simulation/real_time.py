@@ -159,7 +159,8 @@ class SimulatedRealTime:
             clock=self.process.clock,
         )
         try:
-            supervisor.run()
+            reports = supervisor.run()
+            driver.ended(batch, (bucket for report in reports for bucket in report.ended))
         except KafkaEosError:
             with contextlib.suppress(KafkaEosError):
                 driver.end()

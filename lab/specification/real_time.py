@@ -8,7 +8,7 @@ from lab.specification.models import quoted, set_of
 
 REAL_TIME_GUARDS = (
     "ReadAsOwner", "HeldIsAsked", "FenceOld", "MicroFences", "FenceFirst", "Stable", "KnownBegin", "Commit",
-    "CommitFirst", "OnlyCommitted", "TasksEnd", "SentOnce",
+    "CommitFirst", "OnlyCommitted", "TasksEnd", "SentOnce", "Ended",
 )  # fmt: skip
 
 REAL_TIME_INVARIANTS = (
@@ -37,6 +37,7 @@ class RealTimeModel:
     copies: int = 0
     begins: tuple[int, ...] = (0,)
     restarts: int = 0
+    batches: int = 0
     timeouts: int = 0
     strays: int = 0
     forgets: int = 0
@@ -54,6 +55,7 @@ class RealTimeModel:
         sizes = {"source partitions": self.sources, "records in each": self.records, "output partitions": self.outputs}
         faults = {
             "restarts": self.restarts,
+            "batches that go on": self.batches,
             "timeouts": self.timeouts,
             "late InitProducerId": self.strays,
             "forgotten offsets": self.forgets,
@@ -85,6 +87,7 @@ class RealTimeModel:
             "Applied": str(self.protocol == 2).upper(),  # the group coordinator of KIP-848 came before TV2
             "Guards": quoted(guard for guard in REAL_TIME_GUARDS if guard not in self.without),
             "Restarts": self.restarts,
+            "Batches": self.batches,
             "Timeouts": self.timeouts,
             "Strays": self.strays,
             "Forgets": self.forgets,
@@ -107,6 +110,7 @@ REAL_TIME_EVERY_RUN = (
     _TV1,
     replace(_TASKS, drivers=1, restarts=1, copies=1, begins=(0, 1)),
     _FEWER,
+    replace(_TASKS, batches=1),
 )
 
 REAL_TIME_LARGER = (
@@ -134,6 +138,10 @@ REAL_TIME_LARGER = (
     replace(_MORE, protocol=1),
     replace(_FEWER, drivers=1, restarts=1),
     replace(_FEWER, timeouts=1),
+    replace(_TV2, batches=2, records=2),
+    replace(_TV1, batches=2, records=2),
+    replace(_TV2, batches=1, restarts=1, copies=1),
+    replace(_FEWER, batches=1),
 )
 
 # What TLC must find without a guard: the model, and the invariant that it violates.
@@ -150,6 +158,7 @@ REAL_TIME_WEAKENED = {
     "OnlyCommitted": (_TO_MICRO_BATCHES, "AtMostOnce"),
     "TasksEnd": (_TASKS, "AtMostOnce"),
     "SentOnce": (replace(_TASKS, protocol=1, records=2, late=1), "AtMostOnce"),
+    "Ended": (replace(_TASKS, protocol=1, batches=1), "AtMostOnce"),
 }
 
 # With TV2, each transaction of a task has an epoch of its own, and the group has offsets with their marker.

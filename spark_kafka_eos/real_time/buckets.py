@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
@@ -16,11 +16,15 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Bucket `number`, with the identity under which it is committed, and what its partitions are read from on."""
+    """Bucket `number`, with the identity under which it is committed, and what its partitions are read from on.
+    `sequences` are those of the next record in each partition of the output, where an earlier task of the same epoch
+    has written.
+    """
 
     number: int
     identity: ProducerIdentity
     ranges: tuple[OffsetRange, ...]
+    sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def bucket_of(partition: TopicPartition, count: int) -> int:

@@ -18,6 +18,7 @@ import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -51,9 +52,9 @@ class Written:
 
 
 class BucketTransactions:
-    """Not thread-safe. `began` has where the bucket's partitions are read on when it starts. `mark` is the metadata of
-    the offsets, by which others see whose they are. After an error the object cannot be used: whether the transaction
-    was committed, the ledger says.
+    """Not thread-safe. `began` has where the bucket's partitions are read on when it starts, `sequences` those of the
+    next records, if the epoch has some. `mark` is the metadata of the offsets, by which others see whose they are.
+    After an error the object cannot be used: whether the transaction was committed, the ledger says.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class BucketTransactions:
         mark: str,
         ledger_topic: str,
         signer: Signer = UNSIGNED,
+        sequences: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
         self._cluster, self._encoder, self._mark, self._signer = cluster, encoder, mark, signer
         self._ledger, self._record = TopicPartition(ledger_topic, 0), began
@@ -81,7 +83,7 @@ class BucketTransactions:
         self._identity = identity
         # Of what an earlier task has copied, the marker may be missing. Only one of this bucket's own ends that.
         self._uncopied = dict(began.offsets)
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sequences = dict(sequences)
         self._hanging = HangingTransactions(cluster)
         self._written: Collection[TopicPartition] = ()  # where the last transaction has records
         self._written_by = identity.producer_id  # another one follows after the last epoch
@@ -91,6 +93,16 @@ class BucketTransactions:
     def dead_letters(self) -> Mapping[str, int]:
         """The number of dead letters so far, by cause."""
         return self._encoder.dead_letters
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """That of the next transaction."""
+        return self._identity
+
+    @property
+    def sequences(self) -> Mapping[TopicPartition, int]:
+        """Those of the next records, in each partition that the identity's epoch has written."""
+        return dict(self._sequences)
 
     def ask_for_markers(self) -> None:
         """Ask whether the transaction before has ended everywhere, which `commit` must know. The brokers answer while

@@ -13,11 +13,13 @@ The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
   here, and starts no task.
 - A bucket that must be started again, because its task failed, goes the same way alone; the others run on.
 - When the number of buckets changes, all ids that had any are taken.
+- Between two batches of a run nothing is taken or read, if all tasks of the first one have ended properly: the next
+  ones go on in the same epochs, where these have ended, as if the same tasks ran on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
@@ -43,7 +45,7 @@ from spark_kafka_eos.ledger.real_time import is_new
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.real_time.buckets import Bucket, by_bucket
+from spark_kafka_eos.real_time.buckets import Bucket, bucket_of, by_bucket
 from spark_kafka_eos.transaction.buckets import Buckets
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
@@ -64,6 +66,7 @@ class RealTimeDriver:
         self._buckets = Buckets(cluster, options)
         self._count = 0  # of buckets that were taken
         self._parts: Mapping[int, Sequence[TopicPartition]] = {}  # of each bucket
+        self._ended: tuple[str | None, Mapping[int, Bucket]] = None, {}  # by the last tasks of a run
 
     def check(self, batch: MicroBatch) -> None:
         """Raise ConfigurationError if the query can't run in real time."""
@@ -97,9 +100,10 @@ class RealTimeDriver:
         *,
         to_end: bool = False,
     ) -> list[Bucket]:
-        """New epochs for the buckets of `batch` that have partitions, or those with these `numbers`, and where they are
-        read on. `count` is how many buckets there are, None for as many as there were, and in a first run one.
-        `to_end`: read them up to where the batch ends.
+        """The buckets of `batch` that have partitions, or those with these `numbers`, and where they are read on: in
+        new epochs, or in those of the batch before in the same run, if that has `ended`. `count` is how many buckets
+        there are, None for as many as there were, and in a first run one. `to_end`: read them up to where the batch
+        ends.
 
         Raises LedgerRefused, ProducerFenced, DataLoss, AttemptsExhausted, and what the requests raise.
         """
@@ -125,40 +129,55 @@ class RealTimeDriver:
         self, batch: MicroBatch, count: int | None, numbers: Collection[int] | None, *, to_end: bool
     ) -> list[Bucket]:
         transaction = self._transaction
+        known = transaction.steps.ledger.entry if transaction.steps.holds else None
         transaction.begin(replace(batch, buckets=count or 0))
-        transaction.owner.ask_if_held()  # a late driver must not interrupt the tasks of the live one
         entry = transaction.steps.ledger.entry
         last = entry.buckets if isinstance(entry, LedgerEntry) else None
         chosen = count or last or 1
         self._parts = parts = by_bucket(batch.end, chosen)
         taken = range(max(chosen, last or 0)) if numbers is None else numbers
         self._count = max(chosen, last or 0)
-        self._buckets.take(taken)
-        failpoint("buckets taken")
-        partitions = [tp for number in taken for tp in parts.get(number, ())]
-        positions = self._positions(batch, partitions, entry, taken)
+        (run_id, ended), self._ended = self._ended, (None, {})
+        is_same = numbers is None and run_id == batch.run_id and entry is known and chosen == last
+        if is_same and _partitions(ended) == {number: set(part) for number, part in parts.items()}:
+            buckets = list(ended.values())
+        else:
+            transaction.owner.ask_if_held()  # a late driver must not interrupt the tasks of the live one
+            self._buckets.take(taken)
+            failpoint("buckets taken")
+            buckets = self._read(batch, entry, {number: parts[number] for number in taken if number in parts})
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
+        positions = {at.partition: at.start for bucket in buckets for at in bucket.ranges}
         source = SourceRange(start=None, end=positions, origin=origin)
         transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
         transaction.commit(replace(batch, buckets=chosen, sources=(source,)), written=_NOTHING)
-        ends = batch.end if to_end else dict.fromkeys(partitions, NO_END)
+        return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in buckets]
+
+    def _read(
+        self,
+        batch: MicroBatch,
+        entry: LedgerEntry | UnreadableEntry | None,
+        parts: Mapping[int, Sequence[TopicPartition]],
+    ) -> list[Bucket]:
+        """The buckets that were taken and have these partitions, with where they are read on."""
+        partitions = [tp for part in parts.values() for tp in part]
+        positions = self._positions(batch, partitions, entry, parts.keys())
         self._cluster.look_up({tp.topic for tp in partitions})
         return [
             Bucket(
                 number=number,
                 identity=self._buckets.identities[number],
-                ranges=tuple(self._range(tp, positions[tp], ends[tp]) for tp in parts[number]),
+                ranges=tuple(self._range(tp, positions[tp]) for tp in part),
             )
-            for number in taken
-            if number in parts
+            for number, part in parts.items()
         ]
 
-    def _range(self, tp: TopicPartition, start: int, end: int) -> OffsetRange:
+    def _range(self, tp: TopicPartition, start: int) -> OffsetRange:
         return OffsetRange(
             partition=tp,
             start=start,
-            end=max(start, end),
+            end=NO_END,
             topic_id=self._cluster.topic(tp.topic).id,
             leader_epoch=self._cluster.leader_epoch(tp),
         )
@@ -168,13 +187,16 @@ class RealTimeDriver:
         batch: MicroBatch,
         partitions: Collection[TopicPartition],
         entry: LedgerEntry | UnreadableEntry | None,
-        taken: Collection[int],
+        numbers: Collection[int],
     ) -> dict[TopicPartition, int]:
         """Where these partitions are read on: where the ledger says. Of the first run, and of new partitions, at the
         group's offset, or else where the batch starts.
         """
         ledger = self._transaction.steps.ledger
-        positions = {tp: at.offset for tp, at in ledger.read_buckets(taken, partitions).items()}
+        # With another number before, of the buckets in which the partitions were. One without partitions has no record.
+        last = entry.buckets if isinstance(entry, LedgerEntry) else None
+        had = {bucket_of(tp, last) for tp in partitions} if last else set()
+        positions = {tp: at.offset for tp, at in ledger.read_buckets({*numbers, *had}, partitions).items()}
         rest = [tp for tp in partitions if tp not in positions]
         committed = self._committed(rest) if rest else {}
         positions |= {tp: at.offset for tp, at in committed.items() if at is not None}
@@ -224,6 +246,11 @@ class RealTimeDriver:
             _log.warning("data was lost and is skipped (failOnDataLoss is false): %s up to %d", tp, earliest[tp])
         return {tp: max(at, earliest[tp]) for tp, at in positions.items()}
 
+    def ended(self, batch: MicroBatch, buckets: Iterable[Bucket]) -> None:
+        """Note that the tasks of `batch` have ended these buckets, which none of them goes on with."""
+        self._ended = batch.run_id, {bucket.number: bucket for bucket in buckets}
+        self._buckets.identities |= {bucket.number: bucket.identity for bucket in self._ended[1].values()}
+
     def end(self) -> None:
         """Take the buckets once more, so that nothing stays open of tasks that were cut off, and commit to the group
         where they have ended. Only while the query is this driver's: raises ProducerFenced if it may be another one's,
@@ -234,9 +261,17 @@ class RealTimeDriver:
         self._transaction.owner.ask_if_held()
         self._buckets.take(range(self._count))
         partitions = [tp for part in self._parts.values() for tp in part]
-        ends = self._transaction.steps.ledger.read_buckets(range(self._count), partitions)
+        ends = self._transaction.steps.ledger.read_buckets(self._parts.keys(), partitions)
         copies = {number: {tp: ends[tp] for tp in part if tp in ends} for number, part in self._parts.items()}
         self._buckets.commit_offsets({number: offsets for number, offsets in copies.items() if offsets})
+
+
+def _partitions(buckets: Mapping[int, Bucket]) -> dict[int, set[TopicPartition]]:
+    return {number: {at.partition for at in bucket.ranges} for number, bucket in buckets.items()}
+
+
+def _up_to(ends: Offsets, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    return tuple(replace(at, end=max(at.start, ends.get(at.partition, NO_END))) for at in ranges)
 
 
 def _is_first(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, take_over: str | None) -> bool:

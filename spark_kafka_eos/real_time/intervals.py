@@ -17,6 +17,7 @@ from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, offsets_from_json, offsets_to_json
 from spark_kafka_eos.kafka.protocol.facts import LogEnds
 from spark_kafka_eos.observe.tallies import IntervalTally
+from spark_kafka_eos.real_time.buckets import Bucket
 from spark_kafka_eos.real_time.latencies import Latencies, added, of_pairs
 
 _log = logger(__name__)
@@ -29,7 +30,7 @@ _MOST_POSITIONS = 1_000  # that fit into a datagram
 class TaskReport:
     """What a task did. `positions` are where its partitions are read on. `latencies` are those of records, from their
     timestamps to the commit's answer, `commits` the milliseconds of its transactions. `error` is what ended the task
-    before its time.
+    before its time. Otherwise, `ended` are its buckets as another task can go on with them.
     """
 
     records_read: int = 0
@@ -41,6 +42,7 @@ class TaskReport:
     latencies: Latencies = field(default_factory=Latencies)
     commits: Latencies = field(default_factory=Latencies)
     error: KafkaEosError | None = None
+    ended: tuple[Bucket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

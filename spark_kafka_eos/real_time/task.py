@@ -96,7 +96,9 @@ def run(
             connect(task.source.client) as reading,
             connect(task.client) as writing,
         ):
-            _Running(task, transform, report, reading, writing, clock, now_ms).run()
+            running = _Running(task, transform, report, reading, writing, clock, now_ms)
+            running.run()
+            report.ended = running.ended()
     except KafkaEosError as error:
         report.error = error
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything
@@ -158,6 +160,18 @@ class _Running:
                     break
         for transactions in self._transactions.values():
             transactions.copy_offsets()
+
+    def ended(self) -> tuple[Bucket, ...]:
+        """The buckets, once nothing of them is open."""
+        return tuple(
+            replace(
+                bucket,
+                identity=self._transactions[bucket.number].identity,
+                ranges=tuple(self._unread[each.partition] for each in bucket.ranges),
+                sequences=self._transactions[bucket.number].sequences,
+            )
+            for bucket in self._task.buckets
+        )
 
     def _copy_offsets(self) -> None:
         """Of each bucket that has something new, once in `_COPIED_EVERY`, also while nothing comes."""
@@ -222,6 +236,7 @@ def _transactions(bucket: Bucket, task: RealTimeTask, cluster: Cluster) -> Bucke
         mark=task.mark,
         ledger_topic=task.settings.ledger_topic,
         signer=task.signer.of(bucket.identity.transactional_id),
+        sequences=bucket.sequences,
     )
 
 

@@ -265,7 +265,9 @@ class RealTimeWriter:
                 threads=Threads(inheritable_thread_target(session)),
             )
             try:
-                _log_reports(batch, supervisor.run())
+                reports = supervisor.run()
+                driver.ended(batch, (bucket for report in reports for bucket in report.ended))
+                _log_reports(batch, reports)
             except BaseException as error:
                 try:
                     driver.end()

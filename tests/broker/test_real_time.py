@@ -21,6 +21,7 @@ from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import (
     CommitOutcomeUnknown,
     ConfigurationError,
+    DataLoss,
     LedgerRefused,
     ProducerFenced,
     TransactionAborted,
@@ -220,6 +221,36 @@ def test_the_next_batch_goes_on_where_the_last_one_ended(query, produce, output)
     (source,) = status.sources
     assert source is not None
     assert sum(source.offsets.values()) == 40, "as the group says, not the ledger"
+
+
+def test_the_next_batch_of_a_run_goes_on_in_the_same_epochs(query, produce, output):
+    copying = query()
+    buckets = copying.start()
+    for number in range(1, 4):
+        produce(30 * number - 30, 30)
+        report = copying.copy(buckets)
+        assert (report.error, report.records) == (None, 30)
+        copying.driver.ended(copying.batch(number - 1), report.ended)
+        buckets = copying.start(copying.batch(number))
+        assert [bucket.identity for bucket in buckets] == [bucket.identity for bucket in report.ended]
+    assert output() == list(range(90))
+    produce(90, 30)
+    assert query("run 2").copy(query("run 2").start()).records == 30
+    assert output() == list(range(120))
+
+
+def test_the_next_batch_does_not_read_a_source_that_was_created_again_meanwhile(query, produce, topics, either_kafka):
+    copying = query()
+    produce(0, 30)
+    report = copying.copy(copying.start())
+    copying.driver.ended(copying.batch(), report.ended)
+    either_kafka.delete_topic(topics[0])
+    either_kafka.create_topic(topics[0], PARTITIONS)
+    produce(30, 60)
+    report = copying.copy(copying.start(copying.batch(1)))
+    assert report.records_read == 0
+    assert isinstance(report.error, DataLoss)
+    assert "created again" in str(report.error)
 
 
 def test_a_task_of_an_earlier_run_commits_nothing_once_the_next_run_has_begun(query, produce, output):

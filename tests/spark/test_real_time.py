@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.process_tree import process_tree
 from spark_kafka_eos.testing.topic_reader import read_topic
+from spark_kafka_eos.transaction.buckets import Buckets
 from tests.matrix import Cell
 from tests.producing import transact
 from tests.reading import await_stable
@@ -146,6 +147,23 @@ def test_a_worker_outlives_its_long_batch(pipe: Pipe) -> None:
     messages = read_topic(pipe.kafka.bootstrap, pipe.target, "read_committed")
     workers = {int(message.key() or b"0") for message in messages}
     assert all(psutil.pid_exists(pid) for pid in workers), "the next one takes a second to start"
+
+
+def test_the_next_long_batch_goes_on_without_taking_the_buckets(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    take = Buckets.take
+
+    def noted(self: Buckets, numbers: Iterable[int]) -> None:
+        taken.append(1)
+        take(self, numbers)
+
+    monkeypatch.setattr(Buckets, "take", noted)
+    query = pipe.start()
+    for number in range(3):
+        pipe.produce(30 * number, 30)
+        pipe.await_written(30 * (number + 1), query)
+        await_batch(query, number)
+    assert len(taken) == 1
 
 
 def test_the_function_of_a_batch_returns_before_its_tasks_end_and_a_stop_ends_them(pipe: Pipe) -> None:

@@ -19,6 +19,7 @@ from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, LedgerRefused, ProducerFenced, TransactionAborted
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, stored_in
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets, add_partitions, end_transaction, init_producer_id
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
@@ -31,6 +32,7 @@ from spark_kafka_eos.ledger.entry import BatchCounts
 from spark_kafka_eos.ledger.progress import last_entry
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.source_mark import source_mark
+from spark_kafka_eos.ledger.topic import read_end
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import WriteKind, sink_options
 from spark_kafka_eos.real_time.buckets import Bucket
@@ -119,6 +121,7 @@ def _task(run: Run, bucket: Bucket) -> BucketTransactions:
         group_id=OPTIONS.group_id,
         mark=source_mark(OPTIONS.transactional_id),
         ledger_topic=OPTIONS.ledger_topic,
+        sequences=bucket.sequences,
     )
 
 
@@ -129,6 +132,18 @@ def _commits(run: Run, buckets: Sequence[Bucket], offset: int, *, copied: bool =
         task.commit([], {part.partition: offset for part in bucket.ranges})
         if copied:
             task.copy_offsets()
+
+
+def _ended(run: Run, buckets: Sequence[Bucket], offset: int) -> list[Bucket]:
+    """These buckets after tasks that have committed this offset, as they report them."""
+    ended = []
+    for bucket in buckets:
+        task = _task(run, bucket)
+        task.commit([], {part.partition: offset for part in bucket.ranges})
+        task.copy_offsets()
+        ranges = tuple(replace(at, start=offset) for at in bucket.ranges)
+        ended.append(replace(bucket, identity=task.identity, ranges=ranges, sequences=task.sequences))
+    return ended
 
 
 def _set_offsets(run: Run, offset: int) -> None:
@@ -180,6 +195,79 @@ def test_a_driver_that_has_the_query_ends_its_tasks_by_taking_their_buckets(kafk
     epochs = _epochs(kafka)
     run.driver.end()
     assert [after > before for before, after in zip(epochs, _epochs(kafka), strict=True)] == [True, True]
+
+
+def test_the_next_batch_of_a_run_goes_on_in_the_epochs_in_which_the_tasks_have_ended(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    ended = _ended(run, run.driver.start(run.batch(), 2), 5)
+    run.driver.ended(run.batch(), ended)
+    epochs = _epochs(kafka)
+    following = run.driver.start(run.batch(1), 2)
+    assert [bucket.identity for bucket in following] == [bucket.identity for bucket in ended]
+    assert {at.partition: at.start for bucket in following for at in bucket.ranges} == dict.fromkeys(SOURCE, 5)
+    assert _epochs(kafka) == epochs
+    _ended(run, following, 7)
+    assert Run(kafka, "run 2").start(2) == dict.fromkeys(SOURCE, 7)
+    assert last_entry(run.cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id).batch_id == 2  # type: ignore[union-attr]
+
+
+def test_a_batch_that_reads_to_an_end_goes_on_up_to_there(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    run.driver.ended(run.batch(), _ended(run, run.driver.start(run.batch(), 2), 5))
+    following = run.driver.start(run.batch(1, end=9), 2, to_end=True)
+    assert [(at.start, at.end) for bucket in following for at in bucket.ranges] == [(5, 9), (5, 9)]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the next batch", "one after a batch that failed"])
+def test_only_the_next_batch_of_the_same_run_goes_on_in_the_same_epochs(kafka: _Kafka, number: int) -> None:
+    run = Run(kafka, "run 1")
+    ended = _ended(run, run.driver.start(run.batch(), 2), 5)
+    run.driver.ended(run.batch(), ended)
+    if number == 1:
+        run.run_id = "run 2"
+    else:
+        run.start(1)
+    epochs = _epochs(kafka)
+    assert run.start(number) == dict.fromkeys(SOURCE, 5)
+    assert all(after > before for before, after in zip(epochs, _epochs(kafka), strict=True))
+
+
+def test_buckets_that_have_ended_are_taken_if_their_number_or_their_partitions_change(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    first = run.batch()
+    one = replace(first, sources=(SourceRange(start={SOURCE[0]: 0}, end={SOURCE[0]: 0}),))
+    run.driver.ended(one, _ended(run, run.driver.start(one, 1), 5))
+    (epoch,) = (kafka.transactions.coordinators[BUCKETS[0]].epoch,)
+    both = replace(run.batch(1), sources=(SourceRange(start={SOURCE[0]: 5}, end=dict.fromkeys(SOURCE, 9)),))
+    (bucket,) = run.driver.start(both, 1)
+    assert {at.partition: at.start for at in bucket.ranges} == {SOURCE[0]: 5, SOURCE[1]: 0}
+    assert bucket.identity.epoch > epoch
+    run.driver.ended(both, _ended(run, [bucket], 7))
+    assert run.start(2) == dict.fromkeys(SOURCE, 7)
+    assert kafka.transactions.coordinators[BUCKETS[1]].epoch >= 0
+
+
+def test_a_driver_that_was_overtaken_between_two_batches_starts_no_task(kafka: _Kafka) -> None:
+    late, live = Run(kafka, "run 1"), Run(kafka, "run 2")
+    late.driver.ended(late.batch(), _ended(late, late.driver.start(late.batch(), 2), 5))
+    assert live.start() == dict.fromkeys(SOURCE, 5)
+    epochs = _epochs(kafka)
+    with pytest.raises(ProducerFenced):
+        late.start(1)
+    assert _epochs(kafka) == epochs
+
+
+def test_buckets_are_taken_after_a_transaction_of_the_query_failed(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    run.driver.ended(run.batch(), _ended(run, run.driver.start(run.batch(), 2), 5))
+    epochs = _epochs(kafka)
+    kafka.before("TxnOffsetCommit", lambda: _raises(TransactionAborted("a coordinator was restarted")))
+    assert run.start(1) == dict.fromkeys(SOURCE, 5)
+    assert all(after > before for before, after in zip(epochs, _epochs(kafka), strict=True))
+
+
+def _raises(error: Exception) -> None:
+    raise error
 
 
 def test_a_driver_that_ends_its_tasks_copies_to_the_group_where_they_have_ended(kafka: _Kafka) -> None:
@@ -298,6 +386,27 @@ def test_a_bucket_that_had_nothing_to_read_for_long_goes_on_where_it_was(
         task.commit([], {part.partition: offset for part in busy.ranges})
     ends = {part.partition: at for bucket, at in ((idle, 5), (busy, 9)) for part in bucket.ranges}
     assert Run(kafka, "run 2").start(1) == ends
+
+
+def test_a_bucket_without_partitions_does_not_have_a_start_read_the_whole_ledger(
+    kafka: _Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans: list[int] = []
+    monkeypatch.setattr(bucket_reader, "_SPANS", (4, sys.maxsize))
+
+    def noted(cluster: Cluster, at: TopicPartition, span: int) -> Any:
+        spans.append(span)
+        return read_end(cluster, at, span)
+
+    monkeypatch.setattr(bucket_reader, "read_end", noted)
+    run = Run(kafka, "run 1")
+    buckets = run.driver.start(run.batch(), 3)
+    assert len(buckets) == len(SOURCE)
+    for offset in range(1, 10):
+        _commits(run, run.driver.start(run.batch(offset), 3), offset)
+    spans.clear()
+    assert {at.start for bucket in run.driver.start(run.batch(10), 3) for at in bucket.ranges} == {9}
+    assert set(spans) == {4}
 
 
 def test_offsets_that_somebody_has_set_in_the_group_do_not_count(kafka: _Kafka) -> None:

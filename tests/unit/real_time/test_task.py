@@ -24,6 +24,7 @@ from spark_kafka_eos.real_time.task import RealTimeTask
 
 T0 = TopicPartition("t", 0)
 RECORDS = 30
+IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0, transaction_version=2)
 
 
 class OneRecordBatch:
@@ -49,6 +50,7 @@ class Transactions:
     def __init__(self, time=None):
         self.values, self.positions, self.dead_letters = [], {}, {}
         self.time, self.uncopied, self.copies = time, False, []
+        self.identity, self.sequences = IDENTITY, {T0: 4}
 
     def ask_for_markers(self):
         """Nothing was written before."""
@@ -68,9 +70,8 @@ class Transactions:
 
 def task_of(*ranges, seconds=0.0, commit_interval=None):
     options = source_options({"kafka.bootstrap.servers": "nowhere:9092", "subscribe": "t"})
-    identity = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0, transaction_version=2)
     return RealTimeTask(
-        buckets=(Bucket(number=0, identity=identity, ranges=ranges),),
+        buckets=(Bucket(number=0, identity=IDENTITY, ranges=ranges),),
         source=replace(options, columns=("key", "value")),
         client=options.client,
         settings=EncodeSettings(topic="t", targets={}, dead_letters=None),
@@ -93,6 +94,22 @@ def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(mon
     assert transactions.values == [b"%d" % number for number in range(end)]
     assert transactions.positions == {T0: end}
     assert transactions.copies == [(None, {T0: end})]
+    (bucket,) = report.ended
+    assert (bucket.identity, bucket.sequences) == (IDENTITY, {T0: 4})
+    assert [(each.partition, each.start) for each in bucket.ranges] == [(T0, end)]
+
+
+def test_a_task_that_fails_has_ended_no_bucket(monkeypatch):
+    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: OneRecordBatch())
+    monkeypatch.setattr(tasks, "_transactions", lambda *_: Transactions())
+
+    def fails(_rows, _settings):
+        raise ValueError("no")
+
+    nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
+    report = tasks.run(task_of(OffsetRange(partition=T0, start=0, end=RECORDS)), fails, connect=nowhere)
+    assert report.error is not None
+    assert report.ended == ()
 
 
 class Time:

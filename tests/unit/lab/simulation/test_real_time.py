@@ -18,10 +18,10 @@ BEGIN_AT = {
     "offsets-before-the-buckets": 0,
     "the-group-says-where-it-goes-on": 0,
     "buckets-keep-their-epochs": 0,
-    "only-the-new-buckets-are-taken": 200,
+    "only-the-new-buckets-are-taken": 3_700,
     "nothing-is-committed-before-the-tasks": 0,
     "held-is-not-asked": 210,
-    "whoever-ends-takes-the-buckets": 165,
+    "whoever-ends-takes-the-buckets": 100,
 }
 
 
