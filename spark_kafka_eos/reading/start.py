@@ -28,6 +28,7 @@ class SourceStart:
     ) -> None:
         self._options, self._cluster, self._partitions, self._offsets = options, cluster, partitions, offsets
         self._by_time: OffsetsByTime | None = None
+        self._earliest: Offsets = {}  # as the start found them
         self.origin: Origin | None = None
         self._committed_by: tuple[SinkIdentity, ...] = ()
 
@@ -37,7 +38,8 @@ class SourceStart:
         earliest, latest = self._offsets.earliest(), self._offsets.last()
         # One that appears in between is no part of the start; like every new partition, it is read from its beginning.
         latest = {tp: offset for tp, offset in latest.items() if tp in earliest}
-        earliest = {tp: offset for tp, offset in earliest.items() if tp in latest}
+        self._earliest = earliest = {tp: offset for tp, offset in earliest.items() if tp in latest}
+        latest = self._not_before_the_first(latest)
         if isinstance(option, Timestamps):
             return self._at("startingOffsetsByTimestamp", option, latest)
         committed = self._committed(earliest) if str(option).startswith("committed") else None
@@ -47,11 +49,17 @@ class SourceStart:
         )
 
     def ending(self) -> dict[TopicPartition, int]:
-        """Where a batch read ends, for every partition."""
-        option, latest = self._options.ending_offsets, self._offsets.latest()
+        """Where a batch read ends, for every partition. It is looked up after `offsets`."""
+        option, latest = self._options.ending_offsets, self._not_before_the_first(self._offsets.latest())
         if isinstance(option, Timestamps):
             return self._at("endingOffsetsByTimestamp", option, latest)
         return planning.ending_offsets(option, latest=latest)
+
+    def _not_before_the_first(self, latest: Offsets) -> dict[TopicPartition, int]:
+        """After DeleteRecords to an offset inside a record batch of an open transaction, the last stable offset is the
+        one where that batch began (4.4.0). What was deleted is no part of a read that starts or ends there.
+        """
+        return {tp: max(offset, self._earliest.get(tp, offset)) for tp, offset in latest.items()}
 
     def unrecorded(self, ends: Offsets) -> dict[TopicPartition, int]:
         """Where batch 0 starts if the built-in source has planned it, or release 0.1.0. Raises ConfigurationError if

@@ -221,7 +221,7 @@ class Query:
     """A stream's offsets, driven as Spark drives them, with a clock of its own."""
 
     def __init__(self, bootstrap, name, **given):
-        self.options = options_of(bootstrap, name, startingOffsets="earliest", **given)
+        self.options = options_of(bootstrap, name, **{"startingOffsets": "earliest"} | given)
         self.seconds = 0.0
         self.positions = OffsetPlanner(self.options, clock=lambda: self.seconds)
         self.at = self.positions.initial()
@@ -409,6 +409,19 @@ def test_nothing_is_read_where_an_open_transaction_began_before_the_first_offset
     still_open.commit_transaction(30)
     await_stable(bootstrap, name)
     assert one.batch() == [2, 3, 4, 5, 6, 7] == [row[2] for row in librdkafkas(bootstrap, name)]
+
+
+@pytest.mark.parametrize("start", ["latest", "committed-or-latest"])
+def test_latest_is_the_first_offset_where_an_open_transaction_began_before_it(bootstrap, new_topic, query, start):
+    name = new_topic()
+    still_open = transact(bootstrap, name, values(5), "leave open")  # 0-4
+    delete_records(bootstrap, name, 2)
+    one = query(name, startingOffsets=start, **{"kafka.group.id": name})
+    with OffsetPlanner(options_of(bootstrap, name, startingOffsets="earliest")) as positions:
+        assert (one.batch(), positions.batch_read()) == ([], [])
+    still_open.commit_transaction(30)
+    await_stable(bootstrap, name)
+    assert one.batch() == [2, 3, 4] == [row[2] for row in librdkafkas(bootstrap, name)]
 
 
 # Damage

@@ -30,6 +30,24 @@ def test_a_stream_from_the_latest_offsets_reads_what_comes(open_positions):
     assert source.latest(json_of(t=[10, 5]), limited=False) == json_of(t=[99, 99])
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": "committed-or-latest", "kafka.group.id": "g"},
+        {"startingOffsets": '{"t": {"0": -1}}'},
+        {"startingTimestamp": "100", "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+)
+def test_latest_is_not_before_the_first_offset_although_an_open_transaction_began_there(open_positions, given):
+    brokers = Brokers(t=[(7, 4, 9)])
+    source = open_positions(brokers, **given)
+    assert first_batch(source) == ({T0: 7}, {T0: 7}, {})
+    brokers.has(t=[(7, 10)])
+    at = source.latest(json_of(t=[7]), limited=False)
+    assert ranges(source.batch(json_of(t=[7]), at)) == {0: (7, 10)}
+
+
 def test_a_start_by_time_is_the_offset_found_for_it(open_positions):
     source = open_positions(Brokers(t=[(0, 10), (0, 5)]), startingTimestamp="4")
     assert first_batch(source) == ({T0: 4, T1: 4}, {T0: 10, T1: 5}, {0: (4, 10), 1: (4, 5)})
@@ -478,6 +496,12 @@ def test_a_batch_read_whose_start_was_deleted_is_still_data_loss(open_positions)
     source = open_positions(Brokers(t=[(5, 10)]), startingOffsets='{"t": {"0": 3}}')
     with pytest.raises(DataLoss, match="t-0 from 3 to 5"):
         source.batch_read()
+
+
+@pytest.mark.parametrize("ending", [{}, {"endingOffsets": '{"t": {"0": -1}}'}, {"endingTimestamp": "100"}])
+def test_a_batch_read_has_no_rows_while_an_open_transaction_began_before_the_first_offset(open_positions, ending):
+    for start in ({}, {"startingOffsets": '{"t": {"0": 7}}'}):
+        assert open_positions(Brokers(t=[(7, 4, 9)]), **start, **ending).batch_read() == []
 
 
 @pytest.mark.parametrize("wanted", ["earliest", "latest", '{"t": {"0": -2}}'])
