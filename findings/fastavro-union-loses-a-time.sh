@@ -6,10 +6,10 @@
 # Seen: of all others, the first branch counts that takes the value's Python type. A datetime is a date in Python, so
 # for ["null", date, timestamp-micros] its time of day is dropped, and so it is for ["null", date, "string"], which has
 # no branch for it. An int may be a float, so for ["null", "float", "long"] 16777217 becomes 16777216.0, and with double
-# a number of 16 digits may change its last one. No error, and no reader can tell. avro 1.12.2 (Python) takes the last such
-# branch, so there it is ["null", "long", "float"] that loses; a datetime before a date fails with a TypeError.
-# confluent-kafka's AvroSerializer writes with fastavro, so this is what Python's producers write to topics with a schema
-# registry.
+# a number of 16 digits may change its last one. No error, and no reader can tell. avro 1.12.2 (Python) takes the last
+# such branch, so there it is ["null", "long", "float"] that loses; a datetime before a date fails with a TypeError.
+# confluent-kafka's AvroSerializer writes with fastavro, so this is what Python's producers write to topics with a
+# schema registry.
 #
 # Needs Python 3.11. Installs avro 1.12.2 and fastavro 1.13.1 in a temporary folder.
 set -euo pipefail
