@@ -107,6 +107,7 @@ PARTS = {
     "dead-letters": ["tests/spark/test_dead_letters_proof.py"],
     "soak": [f"{SOAK}::test_five_minutes_of_faults_leave_all_outputs_exactly_once"],
     "soak-real-time": ["tests/spark/test_soak_real_time.py"],
+    "soak-table": ["tests/spark/test_soak_table.py"],
     "weeks": ["tests/broker/test_weeks.py", "tests/spark/test_weeks.py"],
     "other-releases": [
         "tests/broker/test_message_formats.py",
