@@ -67,11 +67,14 @@ def failpoint(name: str, batch_id: int | None = None) -> None:
 
 
 def _held(folder: Path, reached: Path) -> bool:
-    """Write `reached` and wait until released; False if another process was faster."""
+    """Write `reached` and wait until released; False if another process, or another thread, was faster."""
     pid = os.getpid()
     partial, release = folder / f"partial-{pid}", folder / f"release-{pid}"
+    try:
+        os.mkfifo(release)
+    except FileExistsError:
+        return False
     partial.write_text(str(pid))
-    os.mkfifo(release)
     try:
         os.link(partial, reached)  # for one process only, and never half written
         release.read_bytes()  # waits until someone has written to it

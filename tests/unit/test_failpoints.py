@@ -10,16 +10,27 @@ import pytest
 from spark_kafka_eos import failpoints
 
 REACH = "from spark_kafka_eos.failpoints import failpoint; failpoint('before append', 3); print('passed')"
+# Both threads may find that nobody is held yet.
+REACH_TWICE = """
+import os, threading
+from spark_kafka_eos.failpoints import failpoint
+both, mkfifo = threading.Barrier(2), os.mkfifo
+os.mkfifo = lambda path: (both.wait(), mkfifo(path))
+reach = lambda: (failpoint("before append", 3), print("passed"))
+threads = [threading.Thread(target=reach) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
 
 
 @pytest.fixture
 def reach(tmp_path: Path):
-    """`reach(armed, holds)`: a process on its way to `before append` of batch 3."""
+    """`reach(armed, holds, program)`: a process on its way to `before append` of batch 3."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(armed: str, holds: int = 1) -> subprocess.Popen[str]:
+    def start(armed: str, holds: int = 1, program: str = REACH) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", REACH],
+            [sys.executable, "-c", program],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -70,6 +81,12 @@ def test_exactly_the_requested_number_of_processes_is_held(tmp_path: Path, reach
         assert process.communicate(timeout=60)[0] == "passed\n"
     assert {int((tmp_path / name).read_text()) for name in ("reached", "reached-2")} == {one.pid for one in held}
     assert reach("before append", 2).communicate(timeout=60)[0] == "passed\n"
+
+
+def test_one_thread_of_a_process_is_held_and_the_other_one_goes_on(tmp_path: Path, reach) -> None:
+    process = reach("before append", program=REACH_TWICE)
+    release(tmp_path, process.pid)
+    assert process.communicate(timeout=60) == ("passed\npassed\n", "")
 
 
 def test_a_point_that_does_not_exist_is_an_error(reach) -> None:
