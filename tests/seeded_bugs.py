@@ -20,6 +20,7 @@ from spark_kafka_eos.kafka.protocol import transactions
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.answers import BrokerAnswers
 from spark_kafka_eos.ledger.bucket_reader import BucketReader
+from spark_kafka_eos.ledger.bucket_record import BucketRecord, latest
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.ledger.signing import UNSIGNED
@@ -300,11 +301,15 @@ def _offsets_before_the_buckets() -> Iterator[None]:
     start = RealTimeDriver._start
 
     def read_first(self: RealTimeDriver, batch: MicroBatch, *args: Any, **options: Any) -> Any:
-        read = BucketReader(self._cluster, self._options.transactional_id, UNSIGNED).read(
-            range(8), batch.end, [self._options.ledger_topic]
-        )
+        nothing = BucketRecord(offsets={}, topic_ids={})
+        reader = BucketReader(self._cluster, self._options.transactional_id, UNSIGNED)
+        before = reader.read(range(8), nothing, (), [self._options.ledger_topic])
+
+        def read(_numbers: Any, began: BucketRecord, *_: Any) -> Any:
+            return latest([began.offsets, before])
+
         own = self._transaction.steps.ledger._buckets  # drivers take turns: a patch of the class would outlive one
-        with mock.patch.object(own, "read", return_value=read):
+        with mock.patch.object(own, "read", read):
             return start(self, batch, *args, **options)
 
     with mock.patch.object(RealTimeDriver, "_start", read_first):

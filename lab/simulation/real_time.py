@@ -163,7 +163,7 @@ class SimulatedRealTime:
             driver.ended(batch, (bucket for report in reports for bucket in report.ended))
         except KafkaEosError:
             with contextlib.suppress(KafkaEosError):
-                driver.end()
+                driver.end(batch)
             raise
 
     def _cancel(self) -> None:

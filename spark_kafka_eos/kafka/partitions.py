@@ -80,6 +80,9 @@ def numbers_to_text(numbers: Iterable[int]) -> str:
     return ranges_to_text(joined((number, number) for number in numbers))
 
 
+NO_END = (1 << 63) - 1  # of a range that is followed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
     """Offsets `[start, end)` of one partition. There may be fewer records than `end - start` (markers, compaction).

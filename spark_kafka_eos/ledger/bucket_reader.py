@@ -27,22 +27,19 @@ class BucketReader:
         self._cluster, self._id, self._signer = cluster, transactional_id, signer
 
     def read(
-        self, numbers: Iterable[int], partitions: Collection[TopicPartition], topics: Iterable[str]
+        self, numbers: Iterable[int], began: BucketRecord, read: Collection[str], topics: Iterable[str]
     ) -> dict[TopicPartition, int]:
-        """Where these partitions are read on, of those that these buckets have committed, by the records in these
-        ledger `topics`.
+        """Where partitions are read on: where they `began`, or where these buckets have ended since, by the records in
+        these ledger `topics`. `read` are the topics that will be read.
 
-        Raises LedgerRefused if a record is not one of this query's, or if a partition's topic was created again; and
+        Raises LedgerRefused if a record is not one of this query's, or if a topic that is read was created again; and
         AuthorizationFailed, BrokerError, BrokerUnreachable.
         """
         ids = self._ids(numbers)
-        records = [record for topic in topics for record in self._records(topic, self._by_id(topic, ids))]
-        read = {tp.topic for tp in partitions}
+        records = [began, *(record for topic in topics for record in self._records(topic, self._by_id(topic, ids)))]
         for record in records:
             self._require_same(record, read)
-        return {
-            tp: at for tp, at in bucket_record.latest(record.offsets for record in records).items() if tp in partitions
-        }
+        return bucket_record.latest(record.offsets for record in records)
 
     def read_settled(self, numbers: Iterable[int], topics: Iterable[str]) -> dict[TopicPartition, int]:
         """Where the partitions of these buckets are read on, for those who do not own them: waits for the outcome of
@@ -89,11 +86,21 @@ class BucketReader:
             ) from error
 
     def _require_same(self, record: BucketRecord, topics: Collection[str]) -> None:
-        for name in sorted(topics & record.topic_ids.keys()):
+        for name in sorted(record.topic_ids.keys() & set(topics)):
             before, now = record.topic_ids[name], self._cluster.topic(name).id
-            if now not in (None, before):
+            if None not in (now, before) and now != before:
                 raise LedgerRefused(
                     f"topic {name!r} was created again since this query has read it: its id is {now}, and was "
                     f"{before}. Nothing was written",
                     action="To read the new one, from its beginning, use another kafka.transactional.id.",
                 )
+
+
+def bucket_records_lost(transactional_id: str, topic: str) -> LedgerRefused:
+    """For a query whose buckets' records are no longer where its last entry was."""
+    return LedgerRefused(
+        f"where the buckets of {transactional_id!r} have read to is not known: topic {topic!r}, which had their "
+        "records, was deleted since. Nothing was written",
+        action="Find out how far the query came, for example from the output, and go on under another "
+        "kafka.transactional.id. The consumer group has a copy, which may be a second late.",
+    )

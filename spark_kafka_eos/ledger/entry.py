@@ -90,10 +90,19 @@ class LedgerEntry:
         """Where each source was read to, None if the entry does not say it."""
         return self.sources if self.buckets is None else None
 
-    def begun_by(self, query_id: str) -> dict[TopicPartition, int]:
-        """The partitions that this query has begun to read in real time, and where their buckets began last."""
-        sources = self.sources if self.buckets is not None and self.query_id == query_id else None
+    @property
+    def begun(self) -> dict[TopicPartition, int]:
+        """The partitions that were begun in real time, and where their buckets began last, or where these have ended of
+        topics that are no longer read.
+        """
+        sources = self.sources if self.buckets is not None else None
         return {tp: at for source in sources or () if source is not None for tp, at in source.offsets.items()}
+
+
+def source_topic_ids(entry: LedgerEntry) -> dict[str, uuid.UUID]:
+    """The ids of the topics that were read, as far as the entry has them."""
+    origins = [source.origin for source in entry.sources or () if source is not None and source.origin is not None]
+    return {name: topic_id for origin in origins for name, topic_id in origin.topic_ids.items()}
 
 
 def runs_before(entry: LedgerEntry | None, run_id: str | None) -> tuple[str, ...]:

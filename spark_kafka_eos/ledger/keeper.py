@@ -22,13 +22,12 @@ from spark_kafka_eos.kafka.protocol.transactions import add_offsets
 from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.answers import BrokerAnswers
-from spark_kafka_eos.ledger.bucket_reader import BucketReader
-from spark_kafka_eos.ledger.bucket_record import latest
+from spark_kafka_eos.ledger.bucket_reader import BucketReader, bucket_records_lost
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
 from spark_kafka_eos.ledger.entry import BatchCounts, CommittedEntry, LedgerEntry
 from spark_kafka_eos.ledger.next_entry import next_entry
-from spark_kafka_eos.ledger.real_time import began_at
+from spark_kafka_eos.ledger.real_time import began_by, with_ends
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.ledger.source_mark import other_ids, source_mark
@@ -61,6 +60,7 @@ class LedgerKeeper:
         self._buckets = BucketReader(cluster, options.transactional_id, self._signer)
         self._entry: LedgerEntry | ledger.UnreadableEntry | None = None
         self._under = NOBODY  # the producer of the last entry's transaction
+        self._topic_id: uuid.UUID | None = None  # of the ledger, when the entry was read
         self._position = 0  # where the next record of the ledger will be, or after it
         self.undecided: frozenset[int] = frozenset()  # producer ids of records that lack their marker
         self.appended: dict[str, uuid.UUID] = {}  # topics with records of the last `send`, with their ids before
@@ -86,6 +86,7 @@ class LedgerKeeper:
         self._answers.clear()
         self._waits = True
         self.topic.ensure()
+        self._topic_id = self._id_of_topic()
         self._read_places()
 
     def _read_places(self) -> tuple[LastRecord, LedgerEntry | ledger.UnreadableEntry | None, OffsetAndMetadata | None]:
@@ -220,17 +221,40 @@ class LedgerKeeper:
         """Where these partitions are read on in real time, of those of which the ledger says it: where their buckets
         began, or what these have committed since. It is final once the buckets are taken. `send` confirms it.
         """
-        topics = [self.topic.at.topic, *(place.topic for place, has in self._stale_places.items() if has)]
-        mark = source_mark(self._options.transactional_id)
-        began = began_at(self._entry, self._cluster.cluster_id())
+        mark, read = source_mark(self._options.transactional_id), {tp.topic for tp in partitions}
 
         def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
-            ends = latest([began, self._buckets.read(numbers, partitions, topics)])
+            ends = self._read_ends(numbers, read)
             return {tp: OffsetAndMetadata(offset=ends[tp], metadata=mark) for tp in partitions if tp in ends}
 
         offsets = ask()
         self._answers.add(f"what buckets have committed in topic {self.topic.at.topic!r}", ask, offsets)
         return {tp: at for tp, at in offsets.items() if at is not None}
+
+    def keep_ends(self, numbers: Collection[int], partitions: Collection[TopicPartition]) -> None:
+        """Have the next entry say where these partitions have ended, which its batch does not read: the next records of
+        their buckets don't. Call it once the buckets are taken.
+        """
+        ends = self._read_ends(numbers, ())
+        if isinstance(self._entry, LedgerEntry):
+            self._entry = with_ends(self._entry, {tp: at for tp, at in ends.items() if tp in partitions})
+
+    def _read_ends(self, numbers: Collection[int], read: Collection[str]) -> dict[TopicPartition, int]:
+        """Where partitions have ended by the records of these buckets and by the entry. Raises LedgerRefused if a topic
+        of those that are `read` was created again since, or if the records are lost.
+        """
+        topics = [self.topic.at.topic, *(place.topic for place, has in self._stale_places.items() if has)]
+        began = began_by(self._entry, self._cluster.cluster_id())
+        ends = self._buckets.read(numbers, began, read, topics)
+        if isinstance(self._entry, LedgerEntry) and self._entry.buckets is not None:
+            is_pointer = self._entry.sources is None and not self.undecided  # the record is lost, and theirs with it
+            if is_pointer or self._topic_id not in (None, self._id_of_topic()):
+                raise bucket_records_lost(self._options.transactional_id, self.topic.at.topic)
+        return ends
+
+    def _id_of_topic(self) -> uuid.UUID | None:
+        name = self.topic.at.topic
+        return self._sources.topic_ids({name}).get(name)
 
     # -- writing
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, UnreadableEntry, runs_before
+from spark_kafka_eos.ledger.entry import (
+    BatchCounts,
+    LedgerEntry,
+    SourceProgress,
+    UnreadableEntry,
+    runs_before,
+    source_topic_ids,
+)
 from spark_kafka_eos.ledger.write_verdicts import written as versions_after
 from spark_kafka_eos.micro_batch import MicroBatch
 
@@ -25,7 +33,9 @@ def next_entry(
     """
     outputs = {} if written is None else written.topic_ids
     last = entry if isinstance(entry, LedgerEntry) else None
-    begun = {} if last is None else last.begun_by(batch.query_id)  # also by buckets that run on
+    # Also by buckets that run on, and of topics that are no longer read.
+    begun = {} if last is None else last.begun
+    begun_topics = {} if last is None or not begun else source_topic_ids(last)
     return LedgerEntry(
         query_id=batch.query_id,
         batch_id=batch.batch_id,
@@ -40,7 +50,7 @@ def next_entry(
             else SourceProgress(
                 cluster=cluster,
                 offsets=source.end if batch.buckets is None else {**begun, **source.end},
-                origin=source.origin,
+                origin=source.origin and replace(source.origin, topic_ids={**begun_topics, **source.origin.topic_ids}),
                 start=source.start,
             )
             for cluster, source in zip(clusters, batch.sources, strict=True)

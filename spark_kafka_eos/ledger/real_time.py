@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.ledger import batch_refusals, query_refusals, verdicts
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.decide import Decide, identity_of
 from spark_kafka_eos.ledger.ends import CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, source_topic_ids
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.source_offset import SinkIdentity
@@ -57,8 +58,7 @@ def decide(
     if entry.incomplete:
         return batch_refusals.incomplete(entry, batch)
     # Of what other buckets have begun to read, an offset may be missing for now: real_time.driver looks into that.
-    begun = entry.begun_by(entry.query_id)
-    known = begun.keys() | {tp for tp, offset in (committed or {}).items() if offset is not None}
+    known = entry.begun.keys() | {tp for tp, offset in (committed or {}).items() if offset is not None}
     unknown = sorted(tp for tp in batch.end if tp not in known and not is_new(entry, batch, tp))
     if unknown:
         return query_refusals.elsewhere(entry, batch, f"no committed offset of {unknown[0]} is known")
@@ -81,6 +81,12 @@ def began_at(entry: LedgerEntry | UnreadableEntry | None, own: str) -> dict[Topi
     sources = entry.sources or () if isinstance(entry, LedgerEntry) else ()
     offsets = [source.offsets for source in sources if source is not None and source.cluster == own]
     return {tp: at for offsets_of_source in offsets for tp, at in offsets_of_source.items()}
+
+
+def began_by(entry: LedgerEntry | UnreadableEntry | None, own: str) -> BucketRecord:
+    """The same, with the ids of their topics."""
+    ids = source_topic_ids(entry) if isinstance(entry, LedgerEntry) else {}
+    return BucketRecord(offsets=began_at(entry, own), topic_ids=ids)
 
 
 def with_ends(entry: LedgerEntry, ends: Offsets) -> LedgerEntry:

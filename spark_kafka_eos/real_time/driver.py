@@ -33,15 +33,14 @@ from spark_kafka_eos.errors import (
     TransactionAborted,
 )
 from spark_kafka_eos.failpoints import failpoint
-from spark_kafka_eos.kafka.fetching.fetch import NO_END
 from spark_kafka_eos.kafka.logs import logger
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import NO_END, OffsetAndMetadata, OffsetRange, Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
-from spark_kafka_eos.ledger.real_time import is_new
+from spark_kafka_eos.ledger.real_time import began_at, is_new
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
@@ -64,7 +63,8 @@ class RealTimeDriver:
         self._options, self._cluster, self._transaction = options, cluster, transaction
         self._fail_on_data_loss = fail_on_data_loss
         self._buckets = Buckets(cluster, options)
-        self._count = 0  # of buckets that were taken
+        self._chosen = 0  # how many buckets there are
+        self._count = 0  # of those that were taken; more, if there were more before
         self._parts: Mapping[int, Sequence[TopicPartition]] = {}  # of each bucket
         self._ended: tuple[str | None, Mapping[int, Bucket]] = None, {}  # by the last tasks of a run
 
@@ -136,23 +136,27 @@ class RealTimeDriver:
         chosen = count or last or 1
         self._parts = parts = by_bucket(batch.end, chosen)
         taken = range(max(chosen, last or 0)) if numbers is None else numbers
-        self._count = max(chosen, last or 0)
+        self._chosen, self._count = chosen, max(chosen, last or 0)
         (run_id, ended), self._ended = self._ended, (None, {})
         is_same = numbers is None and run_id == batch.run_id and entry is known and chosen == last
-        if is_same and _partitions(ended) == {number: set(part) for number, part in parts.items()}:
+        if is_same and _go_on(ended, parts, batch):
             buckets = list(ended.values())
         else:
             transaction.owner.ask_if_held()  # a late driver must not interrupt the tasks of the live one
             self._buckets.take(taken)
             failpoint("buckets taken")
             buckets = self._read(batch, entry, {number: parts[number] for number in taken if number in parts})
+        self._commit(batch, buckets)
+        return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in buckets]
+
+    def _commit(self, batch: MicroBatch, buckets: Iterable[Bucket]) -> None:
+        """Commit to ledger and group where these buckets are read on, which proves that the query is this driver's."""
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
         positions = {at.partition: at.start for bucket in buckets for at in bucket.ranges}
         source = SourceRange(start=None, end=positions, origin=origin)
-        transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
-        transaction.commit(replace(batch, buckets=chosen, sources=(source,)), written=_NOTHING)
-        return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in buckets]
+        self._transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
+        self._transaction.commit(replace(batch, buckets=self._chosen, sources=(source,)), written=_NOTHING)
 
     def _read(
         self,
@@ -162,7 +166,7 @@ class RealTimeDriver:
     ) -> list[Bucket]:
         """The buckets that were taken and have these partitions, with where they are read on."""
         partitions = [tp for part in parts.values() for tp in part]
-        positions = self._positions(batch, partitions, entry, parts.keys())
+        positions = self._positions(batch, partitions, entry)
         self._cluster.look_up({tp.topic for tp in partitions})
         return [
             Bucket(
@@ -187,16 +191,21 @@ class RealTimeDriver:
         batch: MicroBatch,
         partitions: Collection[TopicPartition],
         entry: LedgerEntry | UnreadableEntry | None,
-        numbers: Collection[int],
     ) -> dict[TopicPartition, int]:
         """Where these partitions are read on: where the ledger says. Of the first run, and of new partitions, at the
         group's offset, or else where the batch starts.
         """
         ledger = self._transaction.steps.ledger
-        # With another number before, of the buckets in which the partitions were. One without partitions has no record.
         last = entry.buckets if isinstance(entry, LedgerEntry) else None
-        had = {bucket_of(tp, last) for tp in partitions} if last else set()
-        positions = {tp: at.offset for tp, at in ledger.read_buckets({*numbers, *had}, partitions).items()}
+
+        def numbers(partitions: Iterable[TopicPartition]) -> set[int]:
+            """The buckets that may have a record of these: one without partitions has none."""
+            return {bucket_of(tp, count) for tp in partitions for count in (self._chosen, last) if count}
+
+        began = began_at(entry, self._cluster.cluster_id()) if last is not None else {}
+        if others := began.keys() - batch.end.keys():
+            ledger.keep_ends(numbers(others), others)
+        positions = {tp: at.offset for tp, at in ledger.read_buckets(numbers(partitions), partitions).items()}
         rest = [tp for tp in partitions if tp not in positions]
         committed = self._committed(rest) if rest else {}
         positions |= {tp: at.offset for tp, at in committed.items() if at is not None}
@@ -251,23 +260,38 @@ class RealTimeDriver:
         self._ended = batch.run_id, {bucket.number: bucket for bucket in buckets}
         self._buckets.identities |= {bucket.number: bucket.identity for bucket in self._ended[1].values()}
 
-    def end(self) -> None:
-        """Take the buckets once more, so that nothing stays open of tasks that were cut off, and commit to the group
+    def end(self, batch: MicroBatch) -> None:
+        """Take the buckets of `batch` once more, so that nothing stays open of tasks that were cut off, and commit
         where they have ended. Only while the query is this driver's: raises ProducerFenced if it may be another one's,
-        and what the requests raise.
+        and what `start` raises.
         """
-        if self._transaction.steps.hold.identity is None:  # then there is nothing to ask after
+        transaction = self._transaction
+        if transaction.steps.hold.identity is None:  # then there is nothing to ask after
             raise ProducerFenced("this driver no longer knows whether the query is its own, so it takes no bucket")
-        self._transaction.owner.ask_if_held()
+        transaction.owner.ask_if_held()
+        self._ended = None, {}
         self._buckets.take(range(self._count))
-        partitions = [tp for part in self._parts.values() for tp in part]
-        ends = self._transaction.steps.ledger.read_buckets(self._parts.keys(), partitions)
-        copies = {number: {tp: ends[tp] for tp in part if tp in ends} for number, part in self._parts.items()}
-        self._buckets.commit_offsets({number: offsets for number, offsets in copies.items() if offsets})
+        if not (transaction.steps.holds and self._parts):
+            return
+        try:
+            transaction.begin(replace(batch, buckets=self._chosen))
+            self._commit(batch, self._read(batch, transaction.steps.ledger.entry, self._parts))
+        except TransactionAborted:
+            transaction.abort()
+            raise
 
 
-def _partitions(buckets: Mapping[int, Bucket]) -> dict[int, set[TopicPartition]]:
-    return {number: {at.partition for at in bucket.ranges} for number, bucket in buckets.items()}
+def _go_on(buckets: Mapping[int, Bucket], parts: Mapping[int, Sequence[TopicPartition]], batch: MicroBatch) -> bool:
+    """Whether these buckets have just the partitions `parts`, of the topics that `batch` reads, not of earlier ones
+    with their names.
+    """
+    origin = batch.sources[0].origin if batch.sources[0] is not None else None
+    ids = {} if origin is None else origin.topic_ids
+    had = {number: {at.partition for at in bucket.ranges} for number, bucket in buckets.items()}
+    topics = {at.partition.topic: at.topic_id for bucket in buckets.values() for at in bucket.ranges}
+    return had == {number: set(part) for number, part in parts.items()} and all(
+        ids.get(name, topic_id) == topic_id for name, topic_id in topics.items()
+    )
 
 
 def _up_to(ends: Offsets, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:

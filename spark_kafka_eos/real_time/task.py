@@ -22,8 +22,8 @@ from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Targe
 from spark_kafka_eos.appending.encode_settings import target
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.client_options import ClientOptions
-from spark_kafka_eos.kafka.fetching.fetch import NO_END
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
+from spark_kafka_eos.kafka.partitions import NO_END
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer

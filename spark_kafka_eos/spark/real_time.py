@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
 import uuid
 import weakref
@@ -24,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_eos.appending.blocks import EncodeSettings
 from spark_kafka_eos.appending.encode_settings import encode_settings
-from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, TransactionAborted
+from spark_kafka_eos.errors import ConfigurationError, KafkaEosError, ProducerFenced, TransactionAborted
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.offsets import log_ends
@@ -128,9 +129,15 @@ class RealTimeWriter:
         self._seconds, self._buckets, self._commit_interval = seconds, buckets, commit_interval
         self._connected: tuple[Cluster, RealTimeDriver] | None = None
         self._running: tuple[str | None, Future[None]] | None = None  # the last batch, by the query's run
+        self._overtaken: set[str | None] = set()  # runs of queries that another one has followed
+        self._turn = threading.Lock()  # to wait for the last batch and begin the next one
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_connected": None, "_running": None}
+        return self.__dict__ | {"_connected": None, "_running": None, "_overtaken": set(), "_turn": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._turn = threading.Lock()
 
     def __call__(self, ranges: DataFrame, batch_id: int) -> None:
         session = ranges.sparkSession
@@ -139,20 +146,27 @@ class RealTimeWriter:
         with stop_recognized(session):
             query = RunningQuery(ranges, self._options.checkpoint_location)
             batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
-            self._end_last(query)
-            running = self._begin(session, batch, query)
-            self._running = query.run_id, running
+            with self._turn:
+                self._end_last(query)
+                running = self._begin(session, batch, query)
+                self._running = query.run_id, running
             ahead = min(_AHEAD_SECONDS, self._seconds / 2)
             wait([running], self._seconds - ahead if query.runs_on() else None)
             if running.done():
                 running.result()
 
     def _end_last(self, query: RunningQuery) -> None:
-        """Wait until the tasks of the batch before have ended; raises their error."""
-        last, self._running = self._running, None
+        """Wait until the tasks of the batch before have ended; raises their error, and ProducerFenced if another query
+        was started from the same stream since.
+        """
+        if query.run_id in self._overtaken:
+            raise ProducerFenced("another query was started from the same stream", committed="earlier")
+        last = self._running
         if last is None:
             return
         run_id, running = last
+        if run_id != query.run_id:
+            self._overtaken.add(run_id)
         error = running.exception()
         if error is not None and run_id == query.run_id:
             raise error
@@ -270,7 +284,7 @@ class RealTimeWriter:
                 _log_reports(batch, reports)
             except BaseException as error:
                 try:
-                    driver.end()
+                    driver.end(batch)
                 except KafkaEosError as second:
                     _log.warning("what the tasks had open ends after its timeout, or with the next start: %s", second)
                 if is_stopped(session):

@@ -8,17 +8,16 @@ the last one, because a task appends nothing before the transaction before has e
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal
 
 from spark_kafka_eos.errors import LedgerRefused, UnknownTopic
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.kafka.protocol.transactions import add_offsets, end_transaction, init_producer_id
+from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import bucket_id, ledger_topics, written_topics
 from spark_kafka_eos.transaction.hanging import HangingTransactions, place_of, undecided
@@ -69,15 +68,6 @@ class Buckets:
                 self._former[number] = self.identities[number].producer_id
             self._initialise(number)
         self._end_hanging(taken)
-
-    def commit_offsets(self, offsets: Mapping[int, Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
-        """Commit these to the group, in a transaction of each bucket. Its marker ends what lacks one there."""
-        group = GroupCoordinator(self._cluster, self._options.group_id)
-        for number, of_bucket in offsets.items():
-            identity = self.identities[number]
-            add_offsets(self._cluster, identity, group.group_id)
-            group.commit_in_transaction(identity, of_bucket, transaction_version=identity.transaction_version)
-            self.identities[number] = end_transaction(self._cluster, identity, commit=True)
 
     def _commit(self, producer: ProducerState) -> None:
         """Write the marker of a bucket's committed transaction. Once the bucket is taken, no start can know this again,

@@ -66,14 +66,15 @@ PARTITIONS = 3
 class Query:
     """A query that copies a topic in real time, as one run of it sees it."""
 
-    def __init__(self, kafka, source, target, *, run_id, query_id="query", name=None, group=None):
+    def __init__(self, kafka, source, target, *, run_id, query_id="query", name=None, group=None, ledger=None):
         self.source, self.target, self.run_id, self.query_id = source, target, run_id, query_id
         self.name = name or f"copy-{source}"
         servers = {"kafka.bootstrap.servers": kafka.bootstrap}
         self.options = sink_options(
             servers
             | {"kafka.transactional.id": self.name, "topic": target}
-            | ({} if group is None else {"kafka.group.id": group}),
+            | ({} if group is None else {"kafka.group.id": group})
+            | ({} if ledger is None else {"ledgerTopic": ledger}),
             WriteKind.FOREACH_BATCH,
         )
         self.read = replace(source_options(servers | {"subscribe": source}, streaming=True), columns=("key", "value"))
@@ -272,7 +273,7 @@ def test_a_late_driver_ends_without_taking_the_buckets_of_the_live_one(query, pr
     with pytest.raises(ProducerFenced):
         late.start(late.batch(1), count=None)
     with pytest.raises(ProducerFenced):
-        late.driver.end()
+        late.driver.end(late.batch(1))
     produce(0, 20)
     assert live.copy(of_live).error is None
     assert output() == list(range(20))
@@ -470,6 +471,25 @@ def test_a_source_that_was_created_again_is_refused(query, produce, topics, eith
     copying.cluster.refresh([topics[0]])
     with pytest.raises(LedgerRefused, match="was created again since"):
         copying.start(copying.batch(1), count=None)
+
+
+@pytest.mark.parametrize("seen_by", ["the same driver", "another driver"])
+def test_a_query_whose_ledger_was_created_again_is_refused(query, produce, output, either_kafka, seen_by):
+    name = f"ledger-{uuid.uuid4().hex[:8]}"
+    either_kafka.create_topic(name, 1)
+    copying = query(ledger=name)
+    produce(0, 30)
+    copying.copy(copying.start())
+    either_kafka.delete_topic(name)
+    either_kafka.create_topic(name, 1)
+    produce(30, 30)
+    again = copying if seen_by == "the same driver" else query("run 2", ledger=name)
+    with pytest.raises(LedgerRefused, match=r"was deleted since|the ledger topic was deleted"):
+        again.start(again.batch(1))
+    if seen_by == "the same driver":
+        with pytest.raises(LedgerRefused, match="was deleted since"):
+            again.start(numbers=[0])
+    assert output() == list(range(30))
 
 
 def test_a_transaction_that_a_dead_task_leaves_open_is_aborted_by_the_next_start(query, produce, output, monkeypatch):

@@ -24,6 +24,7 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
@@ -54,6 +55,9 @@ class Pipe:
     producer: Producer
 
     def start(self, checkpoint: str = "checkpoint", once: bool = False, **settings: Any) -> StreamingQuery:
+        return self.stream(checkpoint, once, **settings).start()
+
+    def stream(self, checkpoint: str = "checkpoint", once: bool = False, **settings: Any) -> DataStreamWriter:
         reads = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": self.source}
         reads |= settings.pop("reads", {"startingOffsets": "earliest"})
         trigger = settings.pop("trigger", {"availableNow": True} if once else {})
@@ -67,11 +71,11 @@ class Pipe:
         )
         stream = arrow_stream(self.spark, reads, writer, **{"real_time": "2 seconds", **settings})
         stream = stream.option("checkpointLocation", str(self.folder / checkpoint))
-        return (stream.trigger(**trigger) if trigger else stream).start()
+        return stream.trigger(**trigger) if trigger else stream
 
-    def produce(self, first: int, count: int) -> None:
+    def produce(self, first: int, count: int, topic: str | None = None) -> None:
         for number in range(first, first + count):
-            self.producer.produce(self.source, str(number).encode(), partition=number % PARTITIONS)
+            self.producer.produce(topic or self.source, str(number).encode(), partition=number % PARTITIONS)
         self.producer.flush()
 
     def written(self) -> list[int]:
@@ -235,6 +239,50 @@ def test_a_lost_checkpoint_loses_and_repeats_nothing(pipe: Pipe) -> None:
     pipe.produce(50, 50)
     pipe.start("another", once=True, reads={"startingOffsets": "latest"}).awaitTermination(60)
     assert pipe.written() == list(range(100)), "where it goes on is in Kafka"
+
+
+def test_a_second_query_of_the_same_stream_ends_the_first_one(pipe: Pipe) -> None:
+    stream = pipe.stream()
+    pipe.produce(0, 30)
+    first = stream.start()
+    pipe.await_written(30, first)
+    second = stream.option("checkpointLocation", str(pipe.folder / "another")).start()
+    with pytest.raises(StreamingQueryException, match="another query was started from the same stream"):
+        first.awaitTermination(60)
+    pipe.produce(30, 30)
+    pipe.await_written(60, second)
+    await_batch(second, 1)
+    assert pipe.written() == list(range(60))
+
+
+@pytest.mark.parametrize("created_again", [False, True], ids=["kept", "created again"])
+def test_a_topic_that_is_left_out_for_a_while_goes_on_where_it_ended(pipe: Pipe, created_again: bool) -> None:
+    other = pipe.kafka.create_topic(f"{pipe.source}-other", PARTITIONS)
+    both = {"subscribe": f"{pipe.source},{other}"}
+
+    def ends(reads: dict[str, str]) -> None:
+        assert pipe.start(once=True, reads={"startingOffsets": "earliest", **reads}).awaitTermination(90)
+
+    for first in (0, 30):
+        pipe.produce(first, 30)
+        pipe.produce(1000 + first, 30, other)
+        ends(both)
+    assert pipe.written() == [*range(60), *range(1000, 1060)]
+    pipe.produce(60, 30)
+    if created_again:
+        pipe.kafka.delete_topic(other)
+    ends({})
+    if created_again:
+        pipe.kafka.create_topic(other, PARTITIONS)
+    pipe.produce(90, 30)
+    pipe.produce(1060, 90, other)
+    if created_again:
+        with pytest.raises(StreamingQueryException, match="was created again since this query has read it"):
+            ends(both)
+        assert pipe.written() == [*range(90), *range(1000, 1060)]
+    else:
+        ends(both)
+        assert pipe.written() == [*range(120), *range(1000, 1150)]
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_query_runs_on(pipe: Pipe) -> None:

@@ -48,8 +48,6 @@ from spark_kafka_eos.kafka.wire.record_batch import RecordBatches, extents, has_
 
 log = logger(__name__)
 
-NO_END = (1 << 63) - 1  # of a range that is followed
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FetchInFlight:

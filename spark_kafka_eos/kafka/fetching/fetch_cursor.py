@@ -15,7 +15,7 @@ from spark_kafka_eos.kafka.fetching.fetch_steps import (
     ReadReplica,
     Refused,
 )
-from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import NO_END, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.backoff import Budget
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
@@ -92,7 +92,7 @@ def outdated(cursor: Cursor, leader: PartitionLeader) -> BrokerUnreachable:
 def created_again(cursor: Cursor, leader: PartitionLeader) -> DataLoss:
     return DataLoss(
         f"topic {cursor.partition.topic!r} was deleted and created again while {cursor.partition} was read at offset "
-        f"{cursor.position}: offsets up to {cursor.end} of topic id {cursor.topic_id} were not read, "
+        f"{cursor.position}: offsets up to {_end(cursor)} of topic id {cursor.topic_id} were not read, "
         f"the new topic id is {leader.topic_id}",
         action=_GO_ON,
     )
@@ -100,7 +100,7 @@ def created_again(cursor: Cursor, leader: PartitionLeader) -> DataLoss:
 
 def out_of_range(cursor: Cursor, available: OffsetRange) -> DataLoss:
     return DataLoss(
-        f"{cursor.partition}: offsets from {cursor.position} to {cursor.end} were planned, "
+        f"{cursor.partition}: offsets from {cursor.position} to {_end(cursor)} were planned, "
         f"but the broker has {available.start} to {available.end}",
         action=_GO_ON,
     )
@@ -110,7 +110,7 @@ def truncated(cursor: Cursor, diverging: EpochEndOffset) -> DataLoss:
     return DataLoss(
         f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
         f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has epoch {diverging.epoch} only up "
-        f"to {diverging.end_offset}; offsets from there to {cursor.end} are lost or replaced",
+        f"to {diverging.end_offset}; offsets from there to {_end(cursor)} are lost or replaced",
         action=_GO_ON,
     )
 
@@ -132,4 +132,8 @@ def throttled(address: str, cursors: Iterable[Cursor]) -> BrokerUnreachable:
 
 
 def _ranges(cursors: Iterable[Cursor]) -> str:
-    return ", ".join(f"{cursor.partition} from {cursor.position} to {cursor.end}" for cursor in cursors)
+    return ", ".join(f"{cursor.partition} from {cursor.position} to {_end(cursor)}" for cursor in cursors)
+
+
+def _end(cursor: Cursor) -> str:
+    return "the end" if cursor.end == NO_END else str(cursor.end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -38,6 +39,7 @@ from spark_kafka_eos.options import WriteKind, sink_options
 from spark_kafka_eos.real_time.buckets import Bucket
 from spark_kafka_eos.real_time.cycle import BucketTransactions
 from spark_kafka_eos.real_time.driver import RealTimeDriver
+from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.model_kafka import KafkaModel
 
@@ -173,7 +175,7 @@ def test_a_driver_that_has_lost_the_query_takes_no_bucket_to_end_its_tasks(kafka
     with pytest.raises(ProducerFenced):
         late.start(1)
     with pytest.raises(ProducerFenced, match="takes no bucket"):
-        late.driver.end()
+        late.driver.end(late.batch(1))
     assert _epochs(kafka) == epochs
 
 
@@ -185,7 +187,7 @@ def test_a_driver_whose_commit_showed_that_it_has_lost_the_query_takes_no_bucket
         late.start(1)
     epochs = _epochs(kafka)
     with contextlib.suppress(ProducerFenced):
-        late.driver.end()
+        late.driver.end(late.batch(1))
     assert _epochs(kafka) == epochs
 
 
@@ -193,7 +195,7 @@ def test_a_driver_that_has_the_query_ends_its_tasks_by_taking_their_buckets(kafk
     run = Run(kafka, "run 1")
     run.start()
     epochs = _epochs(kafka)
-    run.driver.end()
+    run.driver.end(run.batch())
     assert [after > before for before, after in zip(epochs, _epochs(kafka), strict=True)] == [True, True]
 
 
@@ -274,8 +276,74 @@ def test_a_driver_that_ends_its_tasks_copies_to_the_group_where_they_have_ended(
     run = Run(kafka, "run 1")
     _commits(run, run.driver.start(run.batch(), 2), 5)
     assert [kafka.group(OPTIONS.group_id).offsets[tp][0] for tp in SOURCE] == [0, 0]
-    run.driver.end()
+    run.driver.end(run.batch())
     assert [kafka.group(OPTIONS.group_id).offsets[tp][0] for tp in SOURCE] == [5, 5]
+
+
+def test_a_driver_that_is_overtaken_while_it_ends_its_tasks_leaves_the_group_alone(kafka: _Kafka) -> None:
+    late = Run(kafka, "run 1")
+    late.start()
+    kafka.before("InitProducerId", lambda: _micro_batch(kafka, 0, 0, 5, "new query"))
+    with pytest.raises(ProducerFenced):
+        late.driver.end(late.batch())
+    assert [kafka.group(OPTIONS.group_id).offsets[tp][0] for tp in SOURCE] == [5, 5]
+
+
+def test_a_driver_whose_start_failed_with_fewer_buckets_does_not_set_the_group_back(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    _commits(run, run.driver.start(run.batch(), 2), 7, copied=True)
+    fewer = Run(kafka, "run 2")
+    kafka.before("Produce", lambda: _raises(LedgerRefused("a topic was deleted")))
+    with pytest.raises(LedgerRefused):
+        fewer.driver.start(fewer.batch(1), 1)
+    with contextlib.suppress(KafkaEosError):
+        fewer.driver.end(fewer.batch(1))
+    assert [kafka.group(OPTIONS.group_id).offsets[tp][0] for tp in SOURCE] == [7, 7]
+
+
+def test_buckets_that_a_driver_has_ended_by_taking_them_are_not_gone_on_with(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    run.driver.ended(run.batch(), _ended(run, run.driver.start(run.batch(), 2), 5))
+    run.driver.end(run.batch())
+    epochs = _epochs(kafka)
+    assert run.start(1) == dict.fromkeys(SOURCE, 5)
+    assert all(after > before for before, after in zip(epochs, _epochs(kafka), strict=True))
+
+
+@pytest.mark.parametrize("runs", ["another run", "the same run"])
+def test_a_partition_that_is_left_out_and_read_again_goes_on_where_it_ended(kafka: _Kafka, runs: str) -> None:
+    run = Run(kafka, "run 1")
+    _commits(run, run.driver.start(run.batch(), 1), 7, copied=True)
+    kafka.group(OPTIONS.group_id).offsets.clear()
+    for number, end in ((1, 9), (2, 10), (3, 11)):  # the last record of the bucket has forgotten the other one
+        run = Run(kafka, f"run {number}") if runs == "another run" else run
+        only = replace(run.batch(number), sources=(SourceRange(start={SOURCE[0]: 7}, end={SOURCE[0]: 7}),))
+        _commits(run, run.driver.start(only, 1), end)
+    again = SourceRange(start={SOURCE[0]: 11}, end=dict.fromkeys(SOURCE, 0))
+    run = Run(kafka, "run 4") if runs == "another run" else run
+    (bucket,) = run.driver.start(replace(run.batch(4), sources=(again,)), 1)
+    assert {at.partition: at.start for at in bucket.ranges} == {SOURCE[0]: 11, SOURCE[1]: 7}
+
+
+def _of_topic(run: Run, number: int, topic_id: uuid.UUID, partitions: Sequence[TopicPartition] = SOURCE) -> MicroBatch:
+    """A batch that was planned when the source's topic had this id."""
+    origin = Origin(cluster=run.cluster.cluster_id(), topic_ids={"in": topic_id})
+    source = SourceRange(start={}, end=dict.fromkeys(partitions, 0), origin=origin, start_origin=origin)
+    return replace(run.batch(number), sources=(source,))
+
+
+def test_buckets_are_not_gone_on_with_for_a_topic_that_was_created_again(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    before = run.cluster.topic("in").id
+    assert before is not None
+    first = _of_topic(run, 0, before)
+    run.driver.ended(first, ended := _ended(run, run.driver.start(first, 2), 5))
+    identities = [bucket.identity for bucket in ended]
+    same = run.driver.start(_of_topic(run, 1, before), 2)
+    run.driver.ended(first, ended := _ended(run, same, 7))
+    assert [bucket.identity for bucket in same] == identities
+    other = run.driver.start(_of_topic(run, 2, uuid.uuid4()), 2)
+    assert all(new.identity.epoch > old.identity.epoch for old, new in zip(ended, other, strict=True)), "it looks first"
 
 
 def test_offsets_are_not_copied_while_the_transaction_before_lacks_a_marker(kafka: _Kafka) -> None:

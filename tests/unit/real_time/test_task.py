@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.appending.blocks import EncodeSettings
-from spark_kafka_eos.kafka.fetching.fetch import NO_END
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
-from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import NO_END, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import scan

@@ -27,7 +27,7 @@ from spark_kafka_eos.kafka.fetching.fetch_steps import (
     Refused,
     Wait,
 )
-from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import NO_END, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol.backoff import Budget
 from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 
@@ -307,15 +307,16 @@ def test_what_does_not_pass_is_raised_in_its_time(events, error, seconds):
     assert seconds <= clock.now - 1_000 < seconds + 1.5
 
 
-def test_records_that_were_deleted_are_lost_at_once():
+@pytest.mark.parametrize(("end", "said"), [(30, "30"), (NO_END, "the end")])
+def test_records_that_were_deleted_are_lost_at_once(end, said):
     clock = Clock()
     walk = Walk(
-        plan_of(clock, (FIRST, 10, 30)),
+        plan_of(clock, (FIRST, 10, end)),
         clock,
         receive=[instead(Refused(error_code=1))],
         bounds=[(11, 100)],
     )
-    with pytest.raises(DataLoss, match="from 10 to 30 were planned, but the broker has 11 to 100"):
+    with pytest.raises(DataLoss, match=f"from 10 to {said} were planned, but the broker has 11 to 100"):
         walk.run()
 
 
