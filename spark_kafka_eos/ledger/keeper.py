@@ -221,7 +221,20 @@ class LedgerKeeper:
         """Where these partitions are read on in real time, of those of which the ledger says it: where their buckets
         began, or what these have committed since. It is final once the buckets are taken. `send` confirms it.
         """
-        mark, read = source_mark(self._options.transactional_id), {tp.topic for tp in partitions}
+        return self._ends_of(numbers, partitions, {tp.topic for tp in partitions})
+
+    def keep_ends(self, numbers: Collection[int], partitions: Collection[TopicPartition]) -> None:
+        """Have the next entry say where these partitions have ended, which its batch does not read: the next records of
+        their buckets don't. Call it once the buckets are taken.
+        """
+        ends = self._ends_of(numbers, partitions, ())
+        if isinstance(self._entry, LedgerEntry):
+            self._entry = with_ends(self._entry, {tp: at.offset for tp, at in ends.items()})
+
+    def _ends_of(
+        self, numbers: Collection[int], partitions: Collection[TopicPartition], read: Collection[str]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        mark = source_mark(self._options.transactional_id)
 
         def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
             ends = self._read_ends(numbers, read)
@@ -230,14 +243,6 @@ class LedgerKeeper:
         offsets = ask()
         self._answers.add(f"what buckets have committed in topic {self.topic.at.topic!r}", ask, offsets)
         return {tp: at for tp, at in offsets.items() if at is not None}
-
-    def keep_ends(self, numbers: Collection[int], partitions: Collection[TopicPartition]) -> None:
-        """Have the next entry say where these partitions have ended, which its batch does not read: the next records of
-        their buckets don't. Call it once the buckets are taken.
-        """
-        ends = self._read_ends(numbers, ())
-        if isinstance(self._entry, LedgerEntry):
-            self._entry = with_ends(self._entry, {tp: at for tp, at in ends.items() if tp in partitions})
 
     def _read_ends(self, numbers: Collection[int], read: Collection[str]) -> dict[TopicPartition, int]:
         """Where partitions have ended by the records of these buckets and by the entry. Raises LedgerRefused if a topic
