@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message
 from confluent_kafka import TopicPartition as RdTopicPartition
+from kafka.protocol.admin.transactions import ListTransactionsRequest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -41,6 +42,20 @@ def await_stable(bootstrap: str, topic: str, behind: Sequence[int] | None = None
             if [ends[tp] - stable[tp] for tp in partitions] == wanted:
                 return
             assert time.monotonic() < deadline, f"{topic} is stable up to {stable} of {ends}"
+            cluster.sleep(_LOOK_EVERY_S)
+
+
+def await_ended(bootstrap: str) -> None:
+    """Until no transaction is being ended. Those that are open may stay so."""
+    deadline = time.monotonic() + 60
+    request = ListTransactionsRequest(state_filters=["PrepareCommit", "PrepareAbort"], producer_id_filters=[])
+    with Cluster(source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": "any"}).client) as cluster:
+        while ending := [
+            state.transactional_id
+            for node in cluster.nodes()
+            for state in cluster.call_node(node, request, lambda answer: [("", answer.error_code)]).transaction_states
+        ]:
+            assert time.monotonic() < deadline, f"these do not end: {ending}"
             cluster.sleep(_LOOK_EVERY_S)
 
 

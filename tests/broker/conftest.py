@@ -24,6 +24,7 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.options import ClientOptions, sink_options
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.broker.table_scene import Scene
+from tests.reading import await_ended
 
 _APPEND = Path(__file__).with_name("append_elsewhere.py")
 
@@ -106,9 +107,13 @@ def record_batch():
 
 @pytest.fixture
 def consumed(either_kafka):
-    """`consumed(topic, partition=0, isolation_level="read_committed")`: all values that librdkafka sees, in order."""
+    """`consumed(topic, partition=0, isolation_level="read_committed")`: all values that librdkafka sees, in order, once
+    transactions that have ended have their markers.
+    """
 
     def consume(topic, partition=0, isolation_level="read_committed"):
+        if isolation_level == "read_committed":
+            await_ended(either_kafka.bootstrap)
         consumer = Consumer(
             {
                 "bootstrap.servers": either_kafka.bootstrap,
