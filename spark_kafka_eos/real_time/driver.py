@@ -40,7 +40,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
-from spark_kafka_eos.ledger.real_time import began_at, is_new
+from spark_kafka_eos.ledger.real_time import is_new
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
@@ -202,8 +202,8 @@ class RealTimeDriver:
             """The buckets that may have a record of these: one without partitions has none."""
             return {bucket_of(tp, count) for tp in partitions for count in (self._chosen, last) if count}
 
-        began = began_at(entry, self._cluster.cluster_id()) if last is not None else {}
-        if others := began.keys() - batch.end.keys():
+        begun = entry.begun if isinstance(entry, LedgerEntry) else {}
+        if others := begun.keys() - batch.end.keys():
             ledger.keep_ends(numbers(others), others)
         positions = {tp: at.offset for tp, at in ledger.read_buckets(numbers(partitions), partitions).items()}
         rest = [tp for tp in partitions if tp not in positions]
