@@ -96,7 +96,7 @@ for topic, batches in (("batch-of-each-record", 5), ("one-batch", 1)):
     producer = open_transaction(topic, batches=batches)
     [deleted] = admin.delete_records([TopicPartition(topic, 0, 7)]).values()
     deleted.result(30)
-    time.sleep(2)
+    time.sleep(2)  # for what does not follow, so nothing can be awaited
     during = bounds(topic)
     consumer = Consumer(servers | {"group.id": "w", "isolation.level": "read_committed"})
     watermarks = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
@@ -108,7 +108,7 @@ for topic, batches in (("batch-of-each-record", 5), ("one-batch", 1)):
     lag = of_python.end_offsets([at])[at] - of_python.position(at)
     of_python.close()
     producer.commit_transaction(30)
-    while (after := bounds(topic)) != (7, 10, 10):
+    while (after := bounds(topic)) != (7, 10, 10):  # the marker is written after the answer
         time.sleep(0.05)
     print(f"{topic}: after DeleteRecords to 7: {during}; librdkafka's low and high: {watermarks}, ", end="")
     print(f"left to read for kafka-python at the beginning: {lag}; after the commit: {after}")

@@ -86,7 +86,7 @@ public class Look {
             ended.commitTransaction();
             System.out.println("the commit took " + (System.currentTimeMillis() - from) + " ms");
             var open = send("open");
-            Thread.sleep(6_000);
+            Thread.sleep(6_000); // until both began more than 5 s ago
             check("longer than 5 s", listed(admin, longerThan(5_000)), Set.of("ended CompleteCommit", "open Ongoing"));
             var ongoing = longerThan(5_000).filterStates(Set.of(TransactionState.ONGOING));
             check("longer than 5 s, with the state Ongoing", listed(admin, ongoing), Set.of("open Ongoing"));
@@ -94,7 +94,7 @@ public class Look {
             open.abortTransaction();
             open.close();
             ended.close();
-            Thread.sleep(2_000);
+            Thread.sleep(2_000); // for what does not change, so nothing can be awaited
             var both = Set.of("ended CompleteCommit", "open CompleteAbort");
             check("longer than 5 s, when both have ended and are closed", listed(admin, longerThan(5_000)), both);
         }

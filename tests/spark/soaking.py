@@ -125,7 +125,7 @@ class Soak:
             except KafkaException:  # a broker that has just started does not know yet that it is the coordinator
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.5)
+                time.sleep(0.5)  # a broker tells nobody when it has loaded the group
 
     def start(self) -> None:
         """Start a driver. The JVM of the one before is dead; its Python processes may live until the next start."""
@@ -159,7 +159,7 @@ class Soak:
         while not (until() if until else self.committed > before):
             self.revive()
             assert time.monotonic() < deadline, f"{self.committed} are committed:\n{self.logs[-5_000:]}"
-            time.sleep(0.5)
+            time.sleep(0.5)  # nobody tells that a group's offsets have moved, or that a driver has ended
 
     def harm(self, kind: str) -> None:
         self.faults[kind] += 1
@@ -186,7 +186,7 @@ class Soak:
 
     def kill_broker(self) -> None:
         self.kafka.kill(1)
-        time.sleep(self.chance.uniform(0, 8))
+        time.sleep(self.chance.uniform(0, 8))  # so long it is gone
         self.kafka.start(1)
 
     def stop_query(self) -> None:
