@@ -398,7 +398,7 @@ def _markers_are_not_required() -> Iterator[None]:
 def _whoever_ends_takes_the_buckets() -> Iterator[None]:
     """After an error, a driver ends its tasks by taking their buckets, whoever has the query."""
 
-    def end(self: RealTimeDriver) -> None:
+    def end(self: RealTimeDriver, _batch: MicroBatch) -> None:
         self._buckets.take(range(self._count))
 
     with mock.patch.object(RealTimeDriver, "end", end):

@@ -19,7 +19,8 @@ The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
@@ -35,6 +36,7 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import NO_END, OffsetAndMetadata, OffsetRange, Offsets, TopicPartition
+from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
@@ -51,6 +53,7 @@ from spark_kafka_eos.transaction.shared import SharedTransaction
 _log = logger(__name__)
 
 _PENDING_MS = 5_000  # for markers that are on their way
+_NO_RECORDS = Appended(partitions=0, records=0, bytes=0)
 _NOTHING = BatchCounts(records=0, bytes=0, milliseconds=0)
 
 
@@ -146,17 +149,25 @@ class RealTimeDriver:
             self._buckets.take(taken)
             failpoint("buckets taken")
             buckets = self._read(batch, entry, {number: parts[number] for number in taken if number in parts})
-        self._commit(batch, buckets)
+        # The group gets these offsets from the tasks. In TV1 a late copy of a request of this transaction could reach it
+        # after theirs, as long as the marker is on its way there.
+        self._commit(self._going_on(batch, buckets))
         return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in buckets]
 
-    def _commit(self, batch: MicroBatch, buckets: Iterable[Bucket]) -> None:
-        """Commit to ledger and group where these buckets are read on, which proves that the query is this driver's."""
+    def _commit(
+        self, batch: MicroBatch, append: Callable[[ProducerIdentity], Appended] = lambda _identity: _NO_RECORDS
+    ) -> None:
+        """Commit the ledger's entry, which proves that the query is this driver's, and what `append` adds."""
+        self._transaction.append(append)
+        self._transaction.commit(batch, written=_NOTHING)
+
+    def _going_on(self, batch: MicroBatch, buckets: Iterable[Bucket]) -> MicroBatch:
+        """The batch, to end where these buckets are read on."""
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
         positions = {at.partition: at.start for bucket in buckets for at in bucket.ranges}
         source = SourceRange(start=None, end=positions, origin=origin)
-        self._transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
-        self._transaction.commit(replace(batch, buckets=self._chosen, sources=(source,)), written=_NOTHING)
+        return replace(batch, buckets=self._chosen, sources=(source,))
 
     def _read(
         self,
@@ -275,10 +286,15 @@ class RealTimeDriver:
             return
         try:
             transaction.begin(replace(batch, buckets=self._chosen))
-            self._commit(batch, self._read(batch, transaction.steps.ledger.entry, self._parts))
+            ended = self._going_on(batch, self._read(batch, transaction.steps.ledger.entry, self._parts))
+            self._commit(ended, functools.partial(self._copy_offsets, ended))
         except TransactionAborted:
             transaction.abort()
             raise
+
+    def _copy_offsets(self, batch: MicroBatch, identity: ProducerIdentity) -> Appended:
+        self._transaction.steps.ledger.send_source_offsets(identity, batch)
+        return _NO_RECORDS
 
 
 def _go_on(buckets: Mapping[int, Bucket], parts: Mapping[int, Sequence[TopicPartition]], batch: MicroBatch) -> bool:

@@ -18,10 +18,10 @@ BEGIN_AT = {
     "offsets-before-the-buckets": 0,
     "the-group-says-where-it-goes-on": 0,
     "buckets-keep-their-epochs": 0,
-    "only-the-new-buckets-are-taken": 3_700,
+    "only-the-new-buckets-are-taken": 400,
     "nothing-is-committed-before-the-tasks": 0,
-    "held-is-not-asked": 210,
-    "whoever-ends-takes-the-buckets": 100,
+    "held-is-not-asked": 60,
+    "whoever-ends-takes-the-buckets": 150,
 }
 
 
