@@ -149,7 +149,7 @@ class RealTimeDriver:
             self._buckets.take(taken)
             failpoint("buckets taken")
             buckets = self._read(batch, entry, {number: parts[number] for number in taken if number in parts})
-        # The group gets these offsets from the tasks. In TV1 a late copy of a request of this transaction could reach it
+        # The group gets these offsets from the tasks. In TV1, a late copy of this transaction's request could reach it
         # after theirs, as long as the marker is on its way there.
         self._commit(self._going_on(batch, buckets))
         return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in buckets]
