@@ -12,6 +12,7 @@ them while the JVM starts, and processes are forked from it. Whatever cannot be 
     server.py               imports, and forks
     archives.py             a PYTHONPATH without PySpark's archives, for the plain Python and for the server
     installed_pyspark.py    the same for each other Python of Spark's; `spark_kafka_eos.pth`, in site-packages, calls it
+    plain.py                the fork server for these, once a query uses the format
 
 It is a package of its own because its launcher has to start in milliseconds: to import `spark_kafka_eos` takes more
 than all that it does. It imports nothing of the connector; the server imports modules by their names.

@@ -6,8 +6,9 @@ first batch compiles PySpark, for half a second to a second and a half.
 
 The wheel has `spark_kafka_eos.pth`, which pip puts into site-packages. Python's `site` module runs its line at each
 start: it looks for a `pyspark.zip` in the path, and calls this only if there is one. So this runs before any import of
-PySpark, and may not take long: it imports nothing that Python has not imported already, and opens no file. So it looks
-at places alone, where `archives`, which `kafka-eos-python` has time for, compares what is in the ZIP.
+PySpark, and may not take long: until it has found the installed PySpark, it imports nothing that Python has not
+imported already, and opens no file. So it looks at places alone, where `archives`, which `kafka-eos-python` has time
+for, compares what is in the ZIP.
 """
 
 # To import pathlib takes longer than all of this.
@@ -23,9 +24,17 @@ _ZIP = os.path.join("pyspark", "python", "lib", "pyspark.zip")
 
 
 def leave_archives_out() -> None:
-    """Take Spark's archives out of `sys.path` if they are parts of the PySpark that Python then finds."""
-    if os.environ.get(VARIABLE) != "zip":
-        sys.path[:] = without_own_archives(sys.path)
+    """Take Spark's archives out of `sys.path` if they are parts of the PySpark that Python then finds. Then have this
+    process forked, if its driver has a server; that does not return.
+    """
+    if os.environ.get(VARIABLE) == "zip":
+        return
+    path = without_own_archives(sys.path)
+    if path != sys.path:
+        sys.path[:] = path
+        from kafka_eos_python import plain
+
+        plain.fork()
 
 
 def without_own_archives(path: list[str]) -> list[str]:

@@ -32,9 +32,9 @@ def main() -> None:
     owner = owner_to_serve(arguments, os.environ, os.getpid(), os.getppid())
     if (forked or owner is not None) and hindrance(os.environ) is None:
         if forked:
-            _fork(arguments)
+            fork_from(os.getppid(), arguments, _GENERATIONS)
         if owner is not None:
-            _begin_server(owner)
+            begin_server(owner)
     _become(arguments, os.environ)
 
 
@@ -62,20 +62,20 @@ def owner_to_serve(arguments: Sequence[str], environment: Mapping[str, str], own
     return parent if _GATEWAY in environment else own
 
 
-def _fork(arguments: Sequence[str]) -> None:
-    """Have the process forked; returns if it was not."""
+def fork_from(driver: int, arguments: Sequence[str], generations: int = 1) -> None:
+    """Have the process forked by the server of `driver`, or of one of its nearest ancestors; returns if it was not."""
     from kafka_eos_python import forked
     from kafka_eos_python.request import described
 
     if any(os.isatty(number) for number in (0, 1, 2)):
         return  # Python writes to it by lines
-    connection = forked.find(os.getppid(), _GENERATIONS)
+    connection = forked.find(driver, generations)
     if connection:
         forked.stand_in(connection, described(arguments))
 
 
-def _begin_server(owner: int) -> None:
-    """Start a server for this process, unless it has one, in a process that nobody waits for."""
+def begin_server(owner: int) -> None:
+    """Start a server for the process `owner`, unless it has one, in a process that nobody waits for."""
     from kafka_eos_python.place import folder, name_of, started
     from kafka_eos_python.request import for_a_server
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import ConfigurationError, errors_of_source
 from spark_kafka_eos.spark.features import DataSource, require_packages
+from spark_kafka_eos.startup.forked import begin_fork_server
 from spark_kafka_eos.startup.frozen import freeze_gc
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class KafkaEosDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         require_packages()
         super().__init__(options)
+        begin_fork_server()
 
     @classmethod
     def name(cls) -> str:

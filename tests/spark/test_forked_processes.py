@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
 import psutil
@@ -23,22 +24,43 @@ def is_server(process: psutil.Process, runtime: Path) -> bool:
     return f"-m kafka_eos_python.server {runtime}" in line
 
 
-def test_spark_submit_has_its_processes_forked_and_leaves_none(kafka, tmp_path: Path, tmp_path_factory) -> None:
-    kafka.create_topic("forked-from", partitions=2)
-    kafka.create_topic("forked-to", partitions=2)
+def launcher(folder: Path) -> Path:
+    return environment(folder / "environment")
+
+
+def plain(_: Path) -> Path:
+    return Path(sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("python", "switch", "least"),
+    [
+        pytest.param(launcher, "", 6, id="kafka-eos-python"),  # the source, four planners, the commit; and tasks
+        pytest.param(plain, "", 4, id="nothing set"),  # what follows after the source was created
+        pytest.param(plain, "off", 0, id="turned off"),
+    ],
+)
+def test_spark_submit_has_its_processes_forked_and_leaves_none(
+    kafka, tmp_path: Path, tmp_path_factory, topic, python, switch, least
+) -> None:
+    source, output = topic(partitions=2), topic(partitions=2)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(100):
-        producer.produce("forked-from", value=f"v{number}")
+        producer.produce(source, value=f"v{number}")
     producer.flush()
     runtime = tmp_path_factory.mktemp("run")
-    variables = {"PYSPARK_PYTHON": str(environment(tmp_path / "environment")), "XDG_RUNTIME_DIR": str(runtime)}
+    variables = {
+        "PYSPARK_PYTHON": str(python(tmp_path)),
+        "XDG_RUNTIME_DIR": str(runtime),
+        "KAFKA_EOS_FORK_SERVER": switch,
+    }
     arguments = [
         "--bootstrap-servers",
         kafka.bootstrap,
         "--from",
-        "forked-from",
+        source,
         "--to",
-        "forked-to",
+        output,
         "--available-now",
     ]
     arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
@@ -55,10 +77,10 @@ def test_spark_submit_has_its_processes_forked_and_leaves_none(kafka, tmp_path: 
 
     with Driver(ROOT / "jobs" / "copy_topic.py", arguments, conf=conf, env=variables, log=tmp_path / "log") as driver:
         driver.wait(timeout=500, meanwhile=look)
-    copied = sorted(bytes(message.value() or b"") for message in read_committed(kafka.bootstrap, "forked-to"))
+    copied = sorted(bytes(message.value() or b"") for message in read_committed(kafka.bootstrap, output))
     assert copied == sorted(f"v{number}".encode() for number in range(100))
-    assert len(servers) == 1
-    assert len(forked) >= 6, "the source, four planners, the commit; and tasks"
+    assert len(servers) == bool(least)
+    assert len(forked) >= least
     _, alive = psutil.wait_procs([*servers, *forked], timeout=30)
     assert alive == []
-    assert list((runtime / f"kafka-eos-python-{os.getuid()}").iterdir()) == []
+    assert list(runtime.glob(f"kafka-eos-python-{os.getuid()}/*")) == []

@@ -33,9 +33,15 @@ def findings(
 
 def _imports(answers: Mapping[str, Interpreter], hindrance: str | None) -> Finding:
     subject = "start of Python: imports"
-    if not any(Path(who).name == LAUNCHER for who in answers):
-        return Finding(severity=Severity.OK, subject=subject, found=f"in each process; {LAUNCHER} has them once")
-    observation = "once: a driver's processes are forked" if hindrance is None else f"in each process: {hindrance}"
+    launched = any(Path(who).name == LAUNCHER for who in answers)
+    if hindrance is not None:
+        observation = f"in each process: {hindrance}"
+    elif launched:
+        observation = "once: a driver's processes are forked"
+    elif any(_compiles_pyspark(python) for python in answers.values()):
+        observation = f"in each process; {LAUNCHER} has them once"
+    else:
+        observation = "in a driver's first processes; the others are forked"
     return Finding(severity=Severity.OK, subject=subject, found=observation)
 
 

@@ -34,13 +34,16 @@ def test_bytecode_everywhere_and_one_thread_are_right():
 @pytest.mark.parametrize(
     ("who", "hindrance", "said"),
     [
-        ("python3", None, "in each process; kafka-eos-python has them once"),
+        ("python3", None, "in a driver's first processes; the others are forked"),
+        ("python3 with the ZIP", None, "in each process; kafka-eos-python has them once"),
         (LAUNCHER, None, "once: a driver's processes are forked"),
         (LAUNCHER, "it needs Linux 5.3 or later", "in each process: it needs Linux 5.3 or later"),
+        ("python3", "it needs Linux 5.3 or later", "in each process: it needs Linux 5.3 or later"),
     ],
 )
 def test_it_says_whether_processes_are_forked(who, hindrance, said):
-    assert next(findings({who: FIT}, ONE_THREAD, launcher=LAUNCHER, hindrance=hindrance)).found == said
+    answers = {who: with_pyspark(ZIPPED) if "ZIP" in who else FIT}
+    assert next(findings(answers, ONE_THREAD, launcher=LAUNCHER, hindrance=hindrance)).found == said
 
 
 def test_a_pyspark_that_is_compiled_at_each_start_is_a_warning_that_names_the_launcher():
