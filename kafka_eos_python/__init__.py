@@ -1,8 +1,8 @@
 """`kafka-eos-python`: the Python of Spark's processes, which starts them sooner.
 
 Before a query of this format commits its first batch, Spark starts about seven Python processes, one after another, and
-each imports PySpark, PyArrow, NumPy, pandas and this connector anew. This Python does it once: a fork server imports
-them while the JVM starts, and processes are forked from it. Whatever cannot be forked becomes the plain Python.
+each imports PySpark, PyArrow, NumPy and this connector anew. This Python does it once: a fork server imports them while
+the JVM starts, and processes are forked from it. Whatever cannot be forked becomes the plain Python.
 
     bin/kafka-eos-python    the script
     launcher.py             what the script runs: forked, or else the plain Python

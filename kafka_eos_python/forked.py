@@ -30,7 +30,10 @@ _CREDENTIALS = 12  # bytes of a struct ucred: process, user, group; each 4 bytes
 
 def connect(path: str) -> _socket.socket | None:
     """A connection to the server at this socket; None if there is none, or if it is another user's."""
-    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    except OSError:
+        return None  # no descriptor is left
     try:
         connection.settimeout(_SECONDS)
         connection.connect(path)
@@ -93,17 +96,32 @@ def stand_in(connection: _socket.socket, request: Request) -> None:
     if forked:
         for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT):
             _signal.signal(number, _signal.SIG_IGN)
-        _signal.signal(_signal.SIGTERM, lambda number, _: connection.sendall(bytes([number])))
+        _signal.signal(_signal.SIGTERM, lambda number, _: _pass_on(connection, number))
         _let_go()
     _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
     if forked:
-        status = connection.recv(SIZE)
+        status = _end(connection)
         # Without a status the server was killed, and the process with it.
         code = os.waitstatus_to_exitcode(int.from_bytes(status, sys.byteorder)) if status else -_signal.SIGKILL
         if code < 0:
             _end_by(-code)
         os._exit(code)
     connection.close()
+
+
+def _pass_on(connection: _socket.socket, number: int) -> None:
+    try:
+        connection.sendall(bytes([number]))
+    except OSError:
+        return  # the server was killed, which ends this process, too
+
+
+def _end(connection: _socket.socket) -> bytes:
+    """The status with which the process has ended; nothing if the server was killed."""
+    try:
+        return connection.recv(SIZE)
+    except OSError:
+        return b""
 
 
 def _let_go() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kafka_eos_python.request import can_be_forked, is_planner
+from kafka_eos_python.request import LIMITS_OF_MEMORY, can_be_forked, is_planner
 
 TYPE_CHECKING = False  # as in request.py
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def hindrance(environment: Mapping[str, str]) -> str | None:
 
     if environment.get(SWITCH) == "off":
         return f"{SWITCH}=off"
+    if any(name in environment for name in LIMITS_OF_MEMORY):
+        return "its memory is limited"
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
@@ -71,7 +73,11 @@ def fork_from(driver: int, arguments: Sequence[str], generations: int = 1) -> No
         return  # Python writes to it by lines
     connection = forked.find(driver, generations)
     if connection:
-        forked.stand_in(connection, described(arguments))
+        try:
+            request = described(arguments)
+        except OSError:  # its folder was removed
+            return
+        forked.stand_in(connection, request)
 
 
 def begin_server(owner: int) -> None:

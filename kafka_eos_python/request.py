@@ -45,10 +45,8 @@ _OF_ONE_PROCESS = frozenset(
         "MASTER",
         "OMP_NUM_THREADS",
         "PYSPARK_DRIVER_CALLBACK_HOST",
-        "PYSPARK_EXECUTOR_MEMORY_MB",
         "PYSPARK_GATEWAY_PORT",
         "PYSPARK_GATEWAY_SECRET",
-        "PYSPARK_PLANNER_MEMORY_MB",
         "PYSPARK_SUBMIT_ARGS",
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE",
         "PYTHON_FAULTHANDLER_DIR",
@@ -78,6 +76,8 @@ _OF_ONE_PROCESS = frozenset(
         "_",
     }
 )
+# A limit of the address space, which would count what the server has imported (spark.executor.pyspark.memory).
+LIMITS_OF_MEMORY = ("PYSPARK_EXECUTOR_MEMORY_MB", "PYSPARK_PLANNER_MEMORY_MB")
 _PATH = "PYTHONPATH"  # compared by itself: Spark adds its archives once, twice or not at all
 
 

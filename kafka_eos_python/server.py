@@ -31,12 +31,12 @@ from kafka_eos_python.archives import without_archives
 from kafka_eos_python.forked import ACCEPTED, GO, REFUSED, SIZE, peer
 from kafka_eos_python.give_way import GiveWay
 from kafka_eos_python.place import abandoned, started
-from kafka_eos_python.request import described, differences, signals
+from kafka_eos_python.request import DAEMON, described, differences, signals
 
 if TYPE_CHECKING:
     from kafka_eos_python.request import Request
 
-# In the order in which a query's first batch needs them.
+# In the order in which a query's first batch needs them. Without pandas: see `give_way`.
 MODULES = (
     "pyspark.daemon",
     "pyspark.sql.worker.lookup_data_sources",
@@ -54,7 +54,6 @@ MODULES = (
     "spark_kafka_eos.options.unused",
     "spark_kafka_eos.spark.sink",
     "pyspark.sql.worker.write_into_data_source",
-    "pandas",
     "pyspark.worker",
     "spark_kafka_eos.reading.records",
     "spark_kafka_eos.spark.encode_stage",
@@ -62,6 +61,7 @@ MODULES = (
     "spark_kafka_eos.spark.sink_commit",
     "pyspark.sql.worker.python_streaming_sink_runner",
 )
+_OF_SPARK = {"pyspark", "py4j"}  # a plain Python has imported them, too
 _SECONDS = 2.0  # for a launcher's next word: all of it is in its memory
 _IDLE_SECONDS = 300.0
 _PR_SET_PDEATHSIG = 1
@@ -253,16 +253,34 @@ def run(request: Request) -> None:
     _, module, *arguments = request["arguments"]
     sys.modules.pop(module, None)
     sys.argv[:] = [module, *arguments]  # the first one is replaced by its file
-    sys.meta_path.insert(0, GiveWay())
+    sys.meta_path.insert(0, GiveWay(_packages() - _AT_START - _OF_SPARK))
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _new_numbers() -> None:
-    """Have a forked process draw other random numbers than its siblings: NumPy's generator was seeded once. (Python
-    does the same with its own.)
+def _packages() -> set[str]:
+    """The packages that are imported from files, without Python's own."""
+    imported = {name for name, module in sys.modules.items() if "." not in name and getattr(module, "__file__", None)}
+    return imported - sys.stdlib_module_names
+
+
+_AT_START = _packages()
+
+
+@dataclass(slots=True)
+class NewNumbers:
+    """Has each process that Spark would have started draw other random numbers, as plain ones do: NumPy's generator was
+    seeded once, in the server. (Python does the same with its own.) These are the server's children and, of a daemon,
+    theirs. What they fork draws what it would if they were plain.
     """
-    if drawing := sys.modules.get("numpy.random"):
-        drawing.seed()
+
+    generations: int = 0
+
+    def __call__(self) -> None:
+        """In a forked process."""
+        self.generations += 1
+        last = 2 if DAEMON in sys.orig_argv else 1
+        if self.generations <= last and (drawing := sys.modules.get("numpy.random")):
+            drawing.seed()
 
 
 def _listen(path: Path) -> socket.socket:
@@ -288,8 +306,9 @@ def _driver(path: Path) -> int:
 def main(path: Path) -> Request | None:
     """Serve until the driver has ended and all processes; in a forked process, return what it is to run."""
     process = os.getpid()
-    server = Server(listening=_listen(path), owner=_driver(path), own=described([]))
-    os.register_at_fork(after_in_child=_new_numbers)
+    own, owner = described([]), _driver(path)
+    server = Server(listening=_listen(path), owner=owner, own=own)
+    os.register_at_fork(after_in_child=NewNumbers())
     try:
         return _serve(server)
     finally:

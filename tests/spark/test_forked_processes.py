@@ -36,7 +36,7 @@ def plain(_: Path) -> Path:
     ("python", "switch", "least"),
     [
         pytest.param(launcher, "", 6, id="kafka-eos-python"),  # the source, four planners, the commit; and tasks
-        pytest.param(plain, "", 4, id="nothing set"),  # what follows after the source was created
+        pytest.param(plain, "", 3, id="nothing set"),  # what plans and commits after the source was created
         pytest.param(plain, "off", 0, id="turned off"),
     ],
 )

@@ -14,12 +14,11 @@ from pathlib import Path
 from socket import SO_PEERCRED, SOL_SOCKET
 from typing import Any
 
-import numpy as np
 import pytest
 
 from kafka_eos_python.forked import connect, peer
 from kafka_eos_python.place import name_of, started
-from kafka_eos_python.server import _new_numbers
+from tests.pages import ROOT
 from tests.unit.kafka_eos_python.installed import PLANNER, Process, environment, telling_pyspark
 
 TASKS = ["-m", "pyspark.daemon", "pyspark.worker"]
@@ -240,6 +239,8 @@ def test_a_server_ends_with_its_driver_and_the_last_process(tmp_path_factory):
         {"OPENBLAS_NUM_THREADS": "2"},
         {"SPARK_SOMETHING_NEW": "1"},
         {"PYTHONUNBUFFERED": None},
+        {"PYSPARK_EXECUTOR_MEMORY_MB": "256"},
+        {"PYSPARK_PLANNER_MEMORY_MB": "256"},
     ],
     ids=str,
 )
@@ -292,17 +293,43 @@ def test_a_server_in_which_an_import_has_started_a_thread_forks_nothing_any_more
         os.kill(server, signal.SIGKILL)
 
 
-def test_forked_processes_draw_different_numbers():
-    os.register_at_fork(after_in_child=_new_numbers)
-    drawn = set()
-    for _ in range(2):
-        reading, writing = os.pipe()
-        if (pid := os.fork()) == 0:
-            os.write(writing, np.random.bytes(8))
-            os._exit(0)
-        os.waitpid(pid, 0)
-        drawn.add(os.read(reading, 8))
-    assert len(drawn) == 2
+DRAW = """
+import multiprocessing, os, sys
+import numpy
+from kafka_eos_python.server import NewNumbers
+
+def draw(_):
+    return int(numpy.random.randint(1 << 30))
+
+def forked(run):
+    reading, writing = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.write(writing, run().encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(writing)
+    return os.read(reading, 1000).decode()
+
+def of_a_task():
+    first = draw(0)
+    numpy.random.seed(42)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return f"{first} {pool.map(draw, range(2))}"
+
+def daemon():
+    sys.orig_argv[:] = ["python3", "-m", "pyspark.daemon", "pyspark.worker"]
+    return "; ".join(forked(of_a_task) for _ in range(2))
+
+os.register_at_fork(after_in_child=NewNumbers())
+print("; ".join(forked(daemon) for _ in range(2)))
+"""
+
+
+def test_processes_of_spark_draw_different_numbers_and_what_they_fork_goes_on_with_theirs():
+    done = subprocess.run([sys.executable, "-c", DRAW], capture_output=True, text=True, check=True, cwd=ROOT)
+    tasks = done.stdout.strip().split("; ")
+    assert len({task.split()[0] for task in tasks}) == 4
+    assert {task.partition(" ")[2] for task in tasks} == {"[534895718, 199900595]"}
 
 
 def test_only_its_own_user_is_who_the_server_is(machine, monkeypatch):

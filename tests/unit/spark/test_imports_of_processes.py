@@ -192,7 +192,8 @@ def test_a_forked_process_has_imported_all_of_it_already(process: str):
     _, does, _, given = PROCESSES[process]
     code = f"{LISTED}\n{FORKED}\n{does}\nprint(*imported(before))"
     done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True)
-    assert done.stdout.decode().split() == []
+    # pandas is imported in each process that needs it (kafka_eos_python.give_way).
+    assert {name.partition(".")[0] for name in done.stdout.decode().split()} <= {"pandas", "pytz", "dateutil", "six"}
 
 
 READS = f"""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_eos_python import plain
+from kafka_eos_python import launcher, plain
 from spark_kafka_eos.spark.datasource import KafkaEosDataSource
 
 CREATE = ["python3", "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"]
@@ -49,22 +49,50 @@ def test_only_a_planners_worker_begins_one_and_it_is_for_the_process_that_starte
     assert owners == ([10] if begins else [])
 
 
-@pytest.mark.parametrize("started_as", [CREATE, TASK])
-def test_the_server_of_the_process_that_has_started_this_one_is_asked(monkeypatch, started_as):
+def test_a_process_that_plans_or_commits_asks_the_server_of_the_process_that_has_started_it(monkeypatch):
     asked: list[tuple[int, list[str]]] = []
-    monkeypatch.setattr(sys, "orig_argv", started_as)
+    monkeypatch.setattr(sys, "orig_argv", CREATE)
     monkeypatch.setattr("os.getppid", lambda: 20)
     monkeypatch.setattr(plain, "fork_from", lambda driver, arguments: asked.append((driver, arguments)))
     plain.fork()
-    assert asked == [(20, started_as[1:])]
+    assert asked == [(20, CREATE[1:])]
 
 
-def test_nobody_is_asked_where_it_is_turned_off_or_nothing_can_be_forked(monkeypatch):
+@pytest.mark.parametrize("started_as", [TASK, JOB], ids=["task", "job"])
+def test_no_other_process_asks_so_functions_of_a_query_run_in_plain_ones(monkeypatch, started_as):
     asked: list[int] = []
     monkeypatch.setattr(plain, "fork_from", lambda driver, _: asked.append(driver))
-    monkeypatch.setattr(sys, "orig_argv", JOB)
+    monkeypatch.setattr(sys, "orig_argv", started_as)
     plain.fork()
-    monkeypatch.setattr(sys, "orig_argv", TASK)
-    monkeypatch.setenv("KAFKA_EOS_FORK_SERVER", "off")
+    assert asked == []
+
+
+@pytest.mark.parametrize("variables", [{"KAFKA_EOS_FORK_SERVER": "off"}, {"PYSPARK_PLANNER_MEMORY_MB": "100"}], ids=str)
+def test_nobody_asks_where_it_is_turned_off_or_memory_is_limited(monkeypatch, variables):
+    asked: list[int] = []
+    monkeypatch.setattr(plain, "fork_from", lambda driver, _: asked.append(driver))
+    monkeypatch.setattr(sys, "orig_argv", CREATE)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     plain.fork()
+    assert asked == []
+
+
+def test_where_no_process_more_may_be_started_the_data_source_is_created_all_the_same(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "orig_argv", CREATE)
+    monkeypatch.setattr("os.fork", lambda: (_ for _ in ()).throw(BlockingIOError("no process more")))
+    KafkaEosDataSource({})
+
+
+def test_a_process_whose_folder_was_removed_is_a_plain_one(monkeypatch, tmp_path):
+    asked: list[object] = []
+    monkeypatch.setattr("kafka_eos_python.forked.find", lambda *_: object())
+    monkeypatch.setattr("kafka_eos_python.forked.stand_in", lambda *_: asked.append(_))
+    monkeypatch.setattr("os.isatty", lambda _: False)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    launcher.fork_from(20, CREATE[1:])
     assert asked == []
