@@ -36,6 +36,8 @@ _SHARED = {
     "metadata.max.idle.interval.ms": 0,
     "broker.heartbeat.interval.ms": 2_000,
     "broker.session.timeout.ms": 9_000,
+    # Every five minutes, it would delete what tests have written with timestamps of more than a week ago.
+    "log.retention.check.interval.ms": 86_400_000,
 }
 _topics = itertools.count(1)
 
