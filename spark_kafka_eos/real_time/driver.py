@@ -19,8 +19,7 @@ The order is what makes it safe, together with KIP-98 (spec/RealTime.tla):
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.appending.report import Appended
@@ -53,7 +52,6 @@ from spark_kafka_eos.transaction.shared import SharedTransaction
 _log = logger(__name__)
 
 _PENDING_MS = 5_000  # for markers that are on their way
-_NO_RECORDS = Appended(partitions=0, records=0, bytes=0)
 _NOTHING = BatchCounts(records=0, bytes=0, milliseconds=0)
 
 
@@ -151,23 +149,26 @@ class RealTimeDriver:
             buckets = self._read(batch, entry, {number: parts[number] for number in taken if number in parts})
         # The group gets these offsets from the tasks. In TV1, a late copy of this transaction's request could reach it
         # after theirs, as long as the marker is on its way there.
-        self._commit(self._going_on(batch, buckets))
+        self._commit(batch, buckets)
         return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in buckets]
 
-    def _commit(
-        self, batch: MicroBatch, append: Callable[[ProducerIdentity], Appended] = lambda _identity: _NO_RECORDS
-    ) -> None:
-        """Commit the ledger's entry, which proves that the query is this driver's, and what `append` adds."""
-        self._transaction.append(append)
-        self._transaction.commit(batch, written=_NOTHING)
-
-    def _going_on(self, batch: MicroBatch, buckets: Iterable[Bucket]) -> MicroBatch:
-        """The batch, to end where these buckets are read on."""
+    def _commit(self, batch: MicroBatch, buckets: Iterable[Bucket], *, copied: bool = False) -> None:
+        """Commit to the ledger where these buckets are read on, which proves that the query is this driver's. `copied`:
+        to the group, too.
+        """
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
         origin = batch.sources[0].origin if batch.sources[0] is not None else None
         positions = {at.partition: at.start for bucket in buckets for at in bucket.ranges}
         source = SourceRange(start=None, end=positions, origin=origin)
-        return replace(batch, buckets=self._chosen, sources=(source,))
+        going_on = replace(batch, buckets=self._chosen, sources=(source,))
+
+        def append(identity: ProducerIdentity) -> Appended:
+            if copied:
+                self._transaction.steps.ledger.send_source_offsets(identity, going_on)
+            return Appended(partitions=0, records=0, bytes=0)
+
+        self._transaction.append(append)
+        self._transaction.commit(going_on, written=_NOTHING)
 
     def _read(
         self,
@@ -286,15 +287,10 @@ class RealTimeDriver:
             return
         try:
             transaction.begin(replace(batch, buckets=self._chosen))
-            ended = self._going_on(batch, self._read(batch, transaction.steps.ledger.entry, self._parts))
-            self._commit(ended, functools.partial(self._copy_offsets, ended))
+            self._commit(batch, self._read(batch, transaction.steps.ledger.entry, self._parts), copied=True)
         except TransactionAborted:
             transaction.abort()
             raise
-
-    def _copy_offsets(self, batch: MicroBatch, identity: ProducerIdentity) -> Appended:
-        self._transaction.steps.ledger.send_source_offsets(identity, batch)
-        return _NO_RECORDS
 
 
 def _go_on(buckets: Mapping[int, Bucket], parts: Mapping[int, Sequence[TopicPartition]], batch: MicroBatch) -> bool:

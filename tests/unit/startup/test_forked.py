@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -81,8 +82,16 @@ def test_nobody_asks_where_it_is_turned_off_or_memory_is_limited(monkeypatch, va
 def test_where_no_process_more_may_be_started_the_data_source_is_created_all_the_same(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(sys, "orig_argv", CREATE)
-    monkeypatch.setattr("os.fork", lambda: (_ for _ in ()).throw(BlockingIOError("no process more")))
+    tried: list[bool] = []
+
+    def fork() -> int:
+        tried.append(True)
+        raise BlockingIOError("no process more")
+
+    monkeypatch.setattr("os.fork", fork)
+    monkeypatch.setattr(plain, "started", lambda _: (1, os.getpid()))
     KafkaEosDataSource({})
+    assert tried == [True]
 
 
 def test_a_process_whose_folder_was_removed_is_a_plain_one(monkeypatch, tmp_path):
