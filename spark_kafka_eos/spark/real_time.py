@@ -10,6 +10,7 @@ the next batch only has to wait for these tasks before it takes the buckets.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import threading
@@ -19,6 +20,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from typing import Never
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
@@ -86,8 +88,7 @@ class RealTimeStage(QuickAck):
 
     def __call__(self, rows: Iterable[object]) -> Iterator[TaskReport]:
         freeze_gc()
-        for _ in rows:  # Spark ends a worker that leaves some of its input, and the next one takes a second to start
-            pass
+        yield from _drained(rows)
         is_first = task_context().attemptNumber() == 0
         if is_first:
             yield run(self.task, self.transform, send=send_interval)
@@ -129,11 +130,13 @@ class RealTimeWriter:
         self._seconds, self._buckets, self._commit_interval = seconds, buckets, commit_interval
         self._connected: tuple[Cluster, RealTimeDriver] | None = None
         self._running: tuple[str | None, Future[None]] | None = None  # the last batch, by the query's run
+        self._workers: Future[None] | None = None  # those of the first tasks, which begin beside the buckets
         self._overtaken: set[str | None] = set()  # runs of queries that another one has followed
         self._turn = threading.Lock()  # to wait for the last batch and begin the next one
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_connected": None, "_running": None, "_overtaken": set(), "_turn": None}
+        running = dict.fromkeys(("_connected", "_running", "_workers", "_turn"))
+        return self.__dict__ | running | {"_overtaken": set()}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -174,6 +177,10 @@ class RealTimeWriter:
     def _begin(self, session: SparkSession, batch: MicroBatch, query: RunningQuery) -> Future[None]:
         """Run the batch in a thread of its own, which ends with its tasks."""
         listener, to_end = query.collector(), query.ends_with_what_is_available()
+        inheriting = inheritable_thread_target(session)
+        if self._workers is None:
+            begin_workers = functools.partial(_begin_workers, session, self._buckets or 1)
+            self._workers = in_thread(inheriting(begin_workers), "kafka-eos-workers")
 
         def run() -> None:
             cluster, driver = self._connect()
@@ -182,7 +189,7 @@ class RealTimeWriter:
             with self._intervals(session, batch, listener) as intervals:
                 self._run(session, cluster, driver, batch, intervals, to_end=to_end)
 
-        return in_thread(inheritable_thread_target(session)(run), "kafka-eos-long-batch")
+        return in_thread(inheriting(run), "kafka-eos-long-batch")
 
     def _connect(self) -> tuple[Cluster, RealTimeDriver]:
         if self._connected is None:
@@ -255,7 +262,10 @@ class RealTimeWriter:
         )
 
         def start(numbers: Collection[int] | None) -> Sequence[Bucket]:
-            return driver.start(batch, self._buckets, numbers, to_end=to_end)
+            buckets = driver.start(batch, self._buckets, numbers, to_end=to_end)
+            if self._workers is not None:
+                wait([self._workers])  # if they could not begin, the tasks say why
+            return buckets
 
         def run_task(buckets: Sequence[Bucket], seconds: float) -> TaskReport:
             stage = RealTimeStage(self._task(buckets, settings, seconds, intervals), self._transform)
@@ -312,6 +322,21 @@ class RealTimeWriter:
             signer=signer_of(self._options),
             intervals=intervals,
         )
+
+
+def _begin_workers(session: SparkSession, tasks: int) -> None:
+    """Run so many tasks that do nothing: the first ones of the query use their Python workers. And the JVM has loaded
+    by then what it runs when a job ends, which takes a tenth of a second; at the end of the first long batch, records
+    would wait for that.
+    """
+    tasks = min(tasks, parallelism(session))
+    session.sparkContext.parallelize(range(tasks), tasks).mapPartitions(_drained).collect()
+
+
+def _drained(rows: Iterable[object]) -> Iterator[Never]:
+    """Nothing, once the rows are read: Spark ends a worker that leaves some of its input."""
+    collections.deque(rows, maxlen=0)
+    return iter(())
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
+from spark_kafka_eos.spark import real_time
+from spark_kafka_eos.spark.real_time import RealTimeWriter
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.process_tree import process_tree
@@ -151,6 +153,31 @@ def test_a_worker_outlives_its_long_batch(pipe: Pipe) -> None:
     messages = read_topic(pipe.kafka.bootstrap, pipe.target, "read_committed")
     workers = {int(message.key() or b"0") for message in messages}
     assert all(psutil.pid_exists(pid) for pid in workers), "the next one takes a second to start"
+
+
+def test_the_first_task_waits_for_the_workers_that_begin_beside_the_buckets(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = list[str]()
+
+    def noted(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def run(*arguments: Any) -> Any:
+            result = function(*arguments)
+            steps.append(name)
+            return result
+
+        monkeypatch.setattr(owner, name, run)
+
+    noted(real_time, "_begin_workers")
+    noted(RealTimeWriter, "_task")
+    pipe.produce(0, 10)
+    query = pipe.start()
+    pipe.await_written(10, query)
+    await_batch(query, 1)
+    assert steps[:2] == ["_begin_workers", "_task"]
+    assert steps.count("_begin_workers") == 1
 
 
 def test_the_next_long_batch_goes_on_without_taking_the_buckets(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
