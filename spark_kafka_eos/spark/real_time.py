@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import math
 import threading
 import time
 import uuid
@@ -76,6 +77,7 @@ _log = logger(BATCHES)
 _ANSWER_MS = 5_000  # for the lag of a line of the log
 # Rows without a key that go to the same partition: each partition costs a transaction a marker, and an append.
 _LEAST_RUN = 100
+_LOOK_SECONDS = 1.0  # between two looks whether the query was stopped
 _AHEAD_SECONDS = 5.0  # of the end of its tasks, a batch's function returns; at most half of the batch
 
 
@@ -150,15 +152,15 @@ class RealTimeWriter:
             query = RunningQuery(ranges, self._options.checkpoint_location)
             batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
             with self._turn:
-                self._end_last(query)
+                self._end_last(session, query)
                 running = self._begin(session, batch, query)
                 self._running = query.run_id, running
             ahead = min(_AHEAD_SECONDS, self._seconds / 2)
-            wait([running], self._seconds - ahead if query.runs_on() else None)
+            _wait(session, query, running, self._seconds - ahead if query.runs_on() else None)
             if running.done():
                 running.result()
 
-    def _end_last(self, query: RunningQuery) -> None:
+    def _end_last(self, session: SparkSession, query: RunningQuery) -> None:
         """Wait until the tasks of the batch before have ended; raises their error, and ProducerFenced if another query
         was started from the same stream since.
         """
@@ -170,6 +172,7 @@ class RealTimeWriter:
         run_id, running = last
         if run_id != query.run_id:
             self._overtaken.add(run_id)
+        _wait(session, query, running)
         error = running.exception()
         if error is not None and run_id == query.run_id:
             raise error
@@ -322,6 +325,17 @@ class RealTimeWriter:
             signer=signer_of(self._options),
             intervals=intervals,
         )
+
+
+def _wait(session: SparkSession, query: RunningQuery, running: Future[None], seconds: float | None = None) -> None:
+    """Wait for the end of a batch, for so many seconds at most. When a query is stopped, Spark cancels its jobs, and
+    once more when the function has returned: a task that begins in between would last for the whole batch.
+    """
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    while not running.done() and (left := deadline - time.monotonic()) > 0:
+        wait([running], min(left, _LOOK_SECONDS))
+        if query.run_id is not None and not running.done() and is_stopped(session):
+            session.sparkContext.cancelJobGroup(query.run_id)
 
 
 def _begin_workers(session: SparkSession, tasks: int) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -27,6 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_kafka_eos import ProgressListener, TransactionalWriter, arrow_stream
+from spark_kafka_eos.real_time.driver import RealTimeDriver
 from spark_kafka_eos.spark import real_time
 from spark_kafka_eos.spark.real_time import RealTimeWriter
 from spark_kafka_eos.testing.driver import Driver, Kill, python_environment
@@ -208,6 +210,35 @@ def test_the_function_of_a_batch_returns_before_its_tasks_end_and_a_stop_ends_th
     await_stable(pipe.kafka.bootstrap, pipe.target)
     assert pipe.start(once=True).awaitTermination(60)
     assert pipe.written() == list(range(330))
+
+
+def test_a_stop_while_a_long_batch_begins_does_not_wait_for_its_end(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark cancels the jobs that run when it is told to stop, and the tasks begin after that."""
+    starting, stopped = threading.Event(), threading.Event()
+    start = RealTimeDriver.start
+
+    def start_buckets(self: RealTimeDriver, *arguments: Any, **options: Any) -> Any:
+        starting.set()
+        assert stopped.wait(60)
+        return start(self, *arguments, **options)
+
+    monkeypatch.setattr(RealTimeDriver, "start", start_buckets)
+    query = pipe.start(real_time="5 minutes")
+    assert starting.wait(60)
+    stopping = threading.Thread(target=query.stop, daemon=True)
+    stopping.start()
+    while query.isActive:
+        time.sleep(0.05)
+    stopped.set()
+    stopping.join(60)
+    assert not stopping.is_alive(), "it waits for the long batch"
+    assert query.exception() is None
+    pipe.produce(0, 30)
+    again = pipe.start(once=True)
+    assert again.awaitTermination(60)
+    assert pipe.written() == list(range(30))
 
 
 def test_an_error_after_the_function_of_the_batch_has_returned_ends_the_query(pipe: Pipe) -> None:
