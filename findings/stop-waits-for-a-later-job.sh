@@ -36,7 +36,7 @@ def job(done):
 
     def task(rows):
         for _ in rows:
-            time.sleep(SECONDS)
+            time.sleep(SECONDS)  # the work
             Path(done).touch()
         return iter(())
 
@@ -52,7 +52,7 @@ for when in ("before stop()", "after stop()"):
     def function(rows, number):
         running.set()
         while when == "after stop()" and (query is None or query.isActive):
-            time.sleep(0.05)
+            time.sleep(0.05)  # whether stop() was called, Spark can only be asked
         thread = threading.Thread(target=inheritable_thread_target(spark)(job), args=(str(folder / "done"),))
         thread.start()
         thread.join()
@@ -63,7 +63,7 @@ for when in ("before stop()", "after stop()"):
     query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
     assert running.wait(60)
     while when == "before stop()" and not spark.sparkContext.statusTracker().getActiveJobsIds():
-        time.sleep(0.05)
+        time.sleep(0.05)  # whether a job runs, too
     began = time.monotonic()
     query.stop()
     took, is_done = time.monotonic() - began, (folder / "done").exists()

@@ -348,7 +348,9 @@ def _begin_workers(session: SparkSession, tasks: int) -> None:
 
 
 def _drained(rows: Iterable[object]) -> Iterator[Never]:
-    """Nothing, once the rows are read: Spark ends a worker that leaves some of its input."""
+    """Nothing, once the rows are read: Spark ends a worker that leaves some of its input, and it takes a second to
+    start the next one.
+    """
     collections.deque(rows, maxlen=0)
     return iter(())
 

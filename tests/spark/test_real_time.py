@@ -230,7 +230,7 @@ def test_a_stop_while_a_long_batch_begins_does_not_wait_for_its_end(
     stopping = threading.Thread(target=query.stop, daemon=True)
     stopping.start()
     while query.isActive:
-        time.sleep(0.05)
+        time.sleep(0.05)  # whether the stop has begun, Spark can only be asked
     stopped.set()
     stopping.join(60)
     assert not stopping.is_alive(), "it waits for the long batch"
