@@ -7,6 +7,7 @@ refusal         why a batch is refused because of the table
 failure         an error of the table's own, as one of this package
 diagnosis       what the next start would do, for operators
 sql             the protocol for SQLite and PostgreSQL
+instants        a DataFrame's rows, with timestamps as the instants that they are
 
 Only sql reaches a table, and diagnosis what it is given. `transaction.two_phase` performs what `decide` says.
 """

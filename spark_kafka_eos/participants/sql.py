@@ -23,6 +23,7 @@ from typing import Any
 from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.participants.failure import error_to_text
+from spark_kafka_eos.participants.instants import rows_of
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
 
 CREATE = "CREATE TABLE IF NOT EXISTS kafka_eos (name VARCHAR(255) PRIMARY KEY, version BIGINT NOT NULL, token TEXT)"
@@ -39,7 +40,8 @@ class SqlTable:
     them to several tables of the database, or changes what is there; it must neither commit nor roll back. `key` names
     the query, and must be no other's. `mark` is the driver's placeholder, `?` for sqlite3, `%s` for psycopg.
 
-    The rows are a DataFrame, which is read partition by partition into the driver, or any iterable of tuples.
+    The rows are a DataFrame, which is read partition by partition into the driver, or any iterable of tuples. Of a
+    DataFrame, a TIMESTAMP is a datetime in UTC, with its time zone, and a TIMESTAMP_NTZ one without.
 
     `create` and the first `commit` raise ConfigurationError if what a cursor of the driver writes is not in the
     transaction of its connection.
@@ -171,5 +173,5 @@ def _quoted(text: str) -> str:
 
 
 def _tuples(rows: Any) -> Iterable[tuple[Any, ...]]:
-    tuples: Iterable[tuple[Any, ...]] = rows.toLocalIterator() if hasattr(rows, "toLocalIterator") else rows
+    tuples: Iterable[tuple[Any, ...]] = rows_of(rows) if hasattr(rows, "toLocalIterator") else rows
     return tuples

@@ -7,16 +7,20 @@ import resource
 import secrets
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
 import pytest
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from spark_kafka_eos.participants.sql import SqlTable
+from tests.local_frames import Frame, internal
 
 SLOWLY = Path(__file__).with_name("commit_slowly.py")
 MIB = 1 << 20
@@ -177,3 +181,35 @@ def test_a_commit_that_finds_the_disk_full_has_changed_nothing_and_succeeds_once
         table.commit(rows, "second", after=1)
         assert table.held() == TableVersion(version=2, token="second")
         assert asked(server, "SELECT count(*) FROM sales") == 1 + len(rows)
+
+
+@pytest.fixture
+def berlin(monkeypatch):
+    """The time zone of the driver's operating system."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_an_instant_is_the_same_in_a_database_of_another_time_zone_and_a_time_without_zone_stays_as_it_is(server, zone):
+    both = [datetime(2026, 10, 25, hour, 30, tzinfo=UTC) for hour in (0, 1)]  # Berlin's clocks show 2:30 twice
+    created(server)
+    with psycopg.connect(server) as connection:
+        connection.execute("DROP TABLE IF EXISTS times")
+        connection.execute("CREATE TABLE times (at timestamptz, clock timestamp)")
+    table = SqlTable(
+        lambda: psycopg.connect(server, options=f"-c TimeZone={zone}"),
+        insert="INSERT INTO times VALUES (%s, %s)",
+        key="times",
+        mark="%s",
+    )
+    schema = StructType().add("at", TimestampType()).add("clock", TimestampNTZType())
+    table.commit(Frame(schema, *((internal(at), internal(at)) for at in both)), "first", after=0)
+    with psycopg.connect(server) as connection:
+        rows = connection.execute("SELECT at, clock FROM times ORDER BY clock").fetchall()
+        connection.execute("DROP TABLE times")
+    assert rows == [(at, at.replace(tzinfo=None)) for at in both]
