@@ -104,7 +104,8 @@ class FetchPlan:
     given milliseconds on the given clock. After a method has raised, the plan must not be used any more.
 
     `follows`: the ranges end after whatever their logs will have. Then all partitions of a broker are in each request,
-    so that none waits for another one's long poll, and that nothing comes is no reason to give up.
+    so that none waits for another one's long poll, and that nothing comes is no reason to give up: an answer without an
+    error is progress, too.
     """
 
     def __init__(
@@ -299,7 +300,7 @@ class FetchPlan:
             self._again(asked.values(), error, react)
             return
         was_peek = any(cursor.is_peek for cursor in asked.values())
-        if self._take(asked, answer.parts, was_full=was_full):
+        if self._take(asked, answer.parts, was_full=was_full) or (self._follows and _is_served(answer.parts)):
             self._progress.restart()
             self._silence.restart()
         elif answer.throttle_ms:
@@ -445,6 +446,11 @@ def _node(cursor: Cursor, leader: PartitionLeader, now: float) -> int:
     if cursor.replica is not None and now >= cursor.replica_until:
         cursor.replica = None
     return leader.node if cursor.replica is None else cursor.replica
+
+
+def _is_served(parts: Mapping[TopicPartition, PartitionResult]) -> bool:
+    """Whether the broker has answered for some partition without an error, perhaps that there is nothing."""
+    return any(isinstance(outcome, Fetched) for outcome in parts.values())
 
 
 def _had_no_room(cursor: Cursor, outcome: PartitionResult, was_full: bool) -> bool:

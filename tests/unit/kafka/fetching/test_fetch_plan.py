@@ -287,6 +287,34 @@ def test_a_log_that_was_read_to_its_end_is_asked_on_only_when_the_reader_has_wha
     assert " ".join(walk.steps) == steps
 
 
+@pytest.mark.parametrize("trouble", [instead(Refused(error_code=6)), LOST])
+def test_a_quiet_log_that_is_followed_uses_up_no_time_to_find_its_next_leader(trouble):
+    clock = Clock()
+
+    def quiet(ask):
+        clock.now += PATIENCE_MS / 1e3
+        return empty(ask)
+
+    def stop(ask):
+        raise KeyboardInterrupt
+
+    walk = Walk(
+        plan_of(clock, (FIRST, 10, NO_END), follows=True), clock, receive=[quiet, quiet, trouble, trouble, ten, stop]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        walk.run()
+    assert walk.found == [(FIRST, 20)]
+
+
+@pytest.mark.parametrize("trouble", [instead(Refused(error_code=6)), LOST])
+def test_a_followed_log_that_nobody_serves_is_given_up_in_its_time(trouble):
+    clock = Clock()
+    walk = Walk(plan_of(clock, (FIRST, 10, NO_END), follows=True), clock, receive=[empty, *[trouble] * 1_000])
+    with pytest.raises(KafkaEosError):
+        walk.run()
+    assert 10 <= clock.now - 1_000 < 11.5
+
+
 ENDLESS = 1_000
 
 
