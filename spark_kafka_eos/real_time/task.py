@@ -9,6 +9,7 @@ answer is processed, and nothing rests.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import traceback
 import uuid
@@ -137,9 +138,11 @@ class _Running:
     ) -> None:
         self._task, self._transform, self._report = task, transform, report
         self._fetcher, self._writing = fetcher_for(task.source, reading), writing
-        self._clock, self._now_ms, self._deadline = clock, now_ms, clock() + task.seconds
+        self._clock, self._now_ms = clock, now_ms
         self._transactions = {bucket.number: _transactions(bucket, task, writing) for bucket in task.buckets}
         self._unread = {each.partition: each for bucket in task.buckets for each in bucket.ranges}
+        self._ends = any(each.end != NO_END for each in self._unread.values())
+        self._deadline = math.inf if self._ends else clock() + task.seconds
         self._bucket_of = {each.partition: bucket.number for bucket in task.buckets for each in bucket.ranges}
         self._copied = dict.fromkeys(self._transactions, clock())
         report.positions.update({tp: unread.start for tp, unread in self._unread.items()})
@@ -183,7 +186,7 @@ class _Running:
     def _parts(self) -> Generator[Sequence[Fetched], None, None]:
         """What is fetched. It rests before it asks for more, unless there was more already."""
         ranges = tuple(self._unread.values())
-        if any(offset_range.end != NO_END for offset_range in ranges):
+        if self._ends:
             yield from ([part] for part in self._fetcher.fetch(ranges))
             return
         for parts in self._fetcher.follow(ranges, self._seconds_left):

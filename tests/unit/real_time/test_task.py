@@ -26,6 +26,22 @@ RECORDS = 30
 IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0, transaction_version=2)
 
 
+def one_record(number, end=2):
+    """A record batch with one record at this offset, of a log with this end."""
+    log = encode(pa.nulls(1, pa.binary()), pa.array([b"a"], pa.binary()), 0)
+    log[:8] = number.to_bytes(8, "big")
+    buffer = memoryview(bytes(log))
+    return Fetched(
+        partition=T0,
+        buffer=buffer,
+        batches=list(scan(buffer)),
+        aborted=(),
+        next_offset=number + 1,
+        high_watermark=end,
+        last_stable_offset=end,
+    )
+
+
 class OneRecordBatch:
     """A log of one record batch, as a fetcher returns it: whole."""
 
@@ -98,6 +114,24 @@ def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(mon
     assert [(each.partition, each.start) for each in bucket.ranges] == [(T0, end)]
 
 
+class TwoRecords:
+    """A log of two record batches with a record each."""
+
+    def fetch(self, ranges):
+        for number in range(2):
+            yield one_record(number)
+
+
+def test_ranges_that_end_are_read_to_their_ends_however_long_it_takes(monkeypatch):
+    transactions = Transactions()
+    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: TwoRecords())
+    monkeypatch.setattr(tasks, "_transactions", lambda *_: transactions)
+    nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
+    task = task_of(OffsetRange(partition=T0, start=0, end=2), seconds=0.0)
+    report = tasks.run(task, lambda read, _: read, connect=nowhere)
+    assert (report.error, report.records_read, transactions.positions) == (None, 2, {T0: 2})
+
+
 def test_a_task_that_fails_has_ended_no_bucket(monkeypatch):
     monkeypatch.setattr(tasks, "fetcher_for", lambda *_: OneRecordBatch())
     monkeypatch.setattr(tasks, "_transactions", lambda *_: Transactions())
@@ -130,21 +164,7 @@ class Following:
 
     def follow(self, ranges, seconds_left):
         for number in range(3):
-            log = encode(pa.nulls(1, pa.binary()), pa.array([b"a"], pa.binary()), 0)
-            log[:8] = number.to_bytes(8, "big")  # its offset
-            buffer = memoryview(bytes(log))
-            end = number + 1 + (number == self.more)
-            yield [
-                Fetched(
-                    partition=T0,
-                    buffer=buffer,
-                    batches=list(scan(buffer)),
-                    aborted=(),
-                    next_offset=number + 1,
-                    high_watermark=end,
-                    last_stable_offset=end,
-                )
-            ]
+            yield [one_record(number, number + 1 + (number == self.more))]
             yield []
 
 
