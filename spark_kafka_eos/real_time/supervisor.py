@@ -28,6 +28,8 @@ _log = logger(__name__)
 # After these, a bucket is started again: what was committed, the ledger says.
 _PASSING = (ProducerFenced, TransactionAborted, CommitOutcomeUnknown, BrokerUnreachable)
 
+_CANCELLED_EVERY = 1.0  # seconds
+
 StartBuckets = Callable[[Collection[int] | None], Sequence[Bucket]]  # None: all buckets
 RunTask = Callable[[Sequence[Bucket], float], TaskReport]  # for so many seconds
 
@@ -59,12 +61,15 @@ class Threads:
         return threading.Lock()
 
     def run(self, work: Sequence[Callable[[], None]], failed: Callable[[], None]) -> None:
-        """Run all of it until the last one ends. Calls `failed` if one raises an error before that, and raises it."""
+        """Run all of it until the last one ends. If one raises an error before that, calls `failed` once a second until
+        the others have ended, too, of which some may only begin, and raises it.
+        """
         futures = [in_thread(self._wrap(function), "kafka-eos-task") for function in work]
         done, running = wait(futures, return_when=FIRST_EXCEPTION)
-        if running:
+        left = running
+        while left:
             failed()
-        wait(futures)
+            _, left = wait(left, _CANCELLED_EVERY)
         for future in (*done, *running):
             future.result()
 

@@ -83,6 +83,23 @@ def test_three_failures_in_a_row_end_the_batch_and_cancel_the_others() -> None:
     assert tasks.cancelled.is_set()
 
 
+def test_a_task_that_begins_beside_the_error_that_ends_the_batch_is_cancelled_too() -> None:
+    cancels = []
+    tasks = Tasks({0: [DataLoss("gone")], 1: ["waits"]})
+    supervisor = Supervisor(
+        tasks.start,
+        tasks.run,
+        # What is begun when the first one comes is cancelled by the next one only.
+        lambda: cancels.append(1) or (len(cancels) > 1 and tasks.cancelled.set()),
+        tasks=2,
+        seconds=60,
+        most_failures=3,
+    )
+    with pytest.raises(DataLoss):
+        supervisor.run()
+    assert tasks.cancelled.is_set()
+
+
 def test_an_error_that_no_new_epoch_helps_ends_the_batch_at_once() -> None:
     tasks = Tasks({0: [DataLoss("gone"), 1], 1: ["waits"]})
     with pytest.raises(DataLoss):
