@@ -121,9 +121,8 @@ def arrow_stream(
         if (seconds := _seconds("real_time", real_time)) < 1:
             raise ConfigurationError("real_time", f"is {real_time!r}, but a batch lasts for a second at least")
         interval = None if commit_interval is None else _seconds("commit_interval", commit_interval)
-        return ranges.writeStream.foreachBatch(
-            RealTimeWriter(where, reader, seconds, buckets=buckets, commit_interval=interval)
-        )
+        in_real_time = RealTimeWriter(where, reader, seconds, buckets=buckets, commit_interval=interval)
+        return ranges.writeStream.foreachBatch(in_real_time)
     for argument, value in {"buckets": buckets, "commit_interval": commit_interval}.items():
         if value is not None:
             raise ConfigurationError(argument, "is set without real_time", action="Set real_time, too, or neither.")

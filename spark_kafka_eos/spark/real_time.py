@@ -128,6 +128,12 @@ class RealTimeWriter:
     ) -> None:
         if options.delivery_guarantee != "exactly-once" or options.two_phase_commit:
             raise ConfigurationError("real_time", "needs deliveryGuarantee=exactly-once, without twoPhaseCommit")
+        if options.max_dead_letters is not None:
+            raise ConfigurationError(
+                "maxDeadLetters",
+                "limits those of a micro-batch, and in real time a micro-batch has committed long before it ends",
+                action="Remove it, and watch the dead letters instead (docs/real-time.md), or use micro-batches.",
+            )
         self._options, self._source, self._transform = options, reader.source, _SinkRows(reader)
         self._seconds, self._buckets, self._commit_interval = seconds, buckets, commit_interval
         self._connected: tuple[Cluster, RealTimeDriver] | None = None
@@ -180,6 +186,13 @@ class RealTimeWriter:
     def _begin(self, session: SparkSession, batch: MicroBatch, query: RunningQuery) -> Future[None]:
         """Run the batch in a thread of its own, which ends with its tasks."""
         listener, to_end = query.collector(), query.ends_with_what_is_available()
+        if self._source.ending_offsets != "latest" and not to_end:
+            raise ConfigurationError(
+                "real_time",
+                "with another trigger than availableNow a query reads on for ever, but the source's options set an end",
+                action="Use trigger(availableNow=True), or remove endingOffsets, endingTimestamp or "
+                "endingOffsetsByTimestamp.",
+            )
         inheriting = inheritable_thread_target(session)
         if self._workers is None:
             begin_workers = functools.partial(_begin_workers, session, self._buckets or 1)

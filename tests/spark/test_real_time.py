@@ -291,6 +291,17 @@ def test_rows_without_a_key_stay_together(pipe: Pipe) -> None:
     assert Counter(message.partition() for message in messages) == {0: 100, 1: 100, 2: 40}
 
 
+def test_a_stream_ends_at_its_last_offsets_or_is_refused(pipe: Pipe) -> None:
+    pipe.produce(0, 60)
+    ends = ",".join(f'"{partition}": 10' for partition in range(PARTITIONS))
+    reads = {"startingOffsets": "earliest", "endingOffsets": f'{{"{pipe.source}": {{{ends}}}}}'}
+    with pytest.raises(StreamingQueryException, match="reads on for ever, but the source's options set an end"):
+        pipe.start(reads=reads).awaitTermination(60)
+    assert pipe.written() == []
+    assert pipe.start("another", once=True, reads=reads).awaitTermination(60)
+    assert pipe.written() == list(range(30))
+
+
 def test_a_lost_checkpoint_loses_and_repeats_nothing(pipe: Pipe) -> None:
     pipe.produce(0, 50)
     pipe.start(once=True).awaitTermination(60)

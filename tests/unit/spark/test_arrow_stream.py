@@ -58,6 +58,12 @@ def test_arguments_of_real_time_that_cannot_be_used_are_refused(arguments: dict[
         arrow_stream(NO_SPARK, SOURCE, TransactionalWriter(SINK), **arguments)
 
 
+def test_a_limit_of_a_batchs_dead_letters_is_refused_in_real_time() -> None:
+    writer = TransactionalWriter(SINK | {"deadLetterTopic": "dead", "maxDeadLetters": "1%"})
+    with pytest.raises(ConfigurationError, match="'maxDeadLetters': limits those of a micro-batch"):
+        arrow_stream(NO_SPARK, SOURCE, writer, real_time="5 minutes")
+
+
 def columns(schema: StructType | str | None = None, *, copy: bool, **given: str) -> tuple[str, ...]:
     return chosen(source_options(SOURCE | given), schema, copy=copy).columns
 
