@@ -7,6 +7,6 @@
     driver.py    gives each bucket an epoch and a start, and proves that the query is still this driver's
 
 A transaction is that of one bucket, not of the whole micro-batch as elsewhere: no two processes share it, so nobody
-waits for a barrier. Records and source offsets are in one transaction, so it needs no entry in the ledger, which only
-has what a start must know.
+waits for a barrier. It has a record in the ledger that says where its partitions are read on; the entry of the query
+says how many buckets there are.
 """

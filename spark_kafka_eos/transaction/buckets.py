@@ -1,8 +1,10 @@
 """The transactional ids of the buckets of a run in real time (`real_time`), and how a driver takes them.
 
-A bucket's transactions have no entry in the ledger. So if a marker was left out (transaction.hanging), how the
-transaction ended is known only from the coordinator, before the bucket is taken: that is asked first. It can only be
-the last one, because a task appends nothing before the transaction before has ended in all its partitions.
+A record of the ledger says where a bucket has ended, not in which transaction. So if a marker was left out
+(transaction.hanging), how the transaction ended is known only from the coordinator, before the bucket is taken: that is
+asked first. It can only be the last one, because a task appends nothing before the transaction before has ended in all
+its partitions. And an open transaction of a later epoch than the one that was taken does not hang: it is that of
+another driver's task.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import functools
 from collections.abc import Iterable
 from typing import Literal
 
-from spark_kafka_eos.errors import LedgerRefused, UnknownTopic
+from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import describe
@@ -115,10 +117,13 @@ class Buckets:
         all_hanging = self._hanging.find(of_bucket.keys(), self._written()) if of_bucket else []
         for producer in all_hanging:
             number = of_bucket[producer.producer_id]
+            taken = self.identities[number]
+            if producer.producer_id == taken.producer_id and producer.epoch > taken.epoch:
+                raise ProducerFenced(f"another driver has taken {self._id(number)} since this one has")
             match last_outcome(self._facts[number]):
                 case "committed":
                     self._commit(producer)
-                case "aborted" if producer.producer_id == self.identities[number].producer_id:
+                case "aborted" if producer.producer_id == taken.producer_id:
                     aborted.setdefault(number, []).append(producer)
                 case "aborted":
                     self._hanging.abort_former(producer)

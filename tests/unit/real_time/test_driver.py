@@ -642,6 +642,30 @@ def test_what_a_bucket_has_aborted_is_ended_again_if_that_marker_is_left_out_too
     assert (kafka.open(), missing) == ([], [])
 
 
+def test_a_late_driver_does_not_take_the_transaction_of_the_live_ones_task_for_one_that_hangs(kafka: _Kafka) -> None:
+    first, out = Run(kafka, "run 1"), TopicPartition("out", 0)
+    _commits(first, first.driver.start(first.batch(), 2), 5)
+    late, live = Run(kafka, "run 2"), Run(kafka, "run 3")
+    taken = list[Bucket]()
+
+    def overtake() -> None:
+        taken.extend(live.driver.start(live.batch(1), 2))
+        _appends(live, taken[0], out)
+
+    def takes_the_buckets(request: Any, answer: Callable[[], Any]) -> Any:
+        if request.transactional_id == BUCKETS[-1]:
+            del kafka.meets["InitProducerId"]
+            kafka.before("DescribeProducers", overtake)
+        return answer()
+
+    kafka.meets["InitProducerId"] = takes_the_buckets
+    with pytest.raises(ProducerFenced):
+        late.start(1)
+    assert kafka.open() != []
+    end_transaction(live.cluster, taken[0].identity, commit=False)
+    assert [entry.content for entry in kafka.partitions[out].committed()] == []
+
+
 def _appends(run: Run, bucket: Bucket, at: TopicPartition, key: bytes = b"key") -> None:
     """One record, in a transaction that stays open."""
     add_partitions(run.cluster, bucket.identity, [at])
