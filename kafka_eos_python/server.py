@@ -139,8 +139,15 @@ class Server:
         return bool(differences(request, self.own)) or _path(requested) != own or _threads() != 1
 
     def _fork(self, connection: socket.socket, request: Request, descriptors: Sequence[int]) -> Request | None:
+        """The request in the forked process. If none can be forked now, its launcher ends as if it had been killed, and
+        the others go on.
+        """
         server = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            connection.close()
+            return None
         if pid == 0:
             _die_with(server)
             for number, descriptor in enumerate(descriptors):

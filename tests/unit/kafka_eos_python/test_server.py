@@ -6,18 +6,22 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from socket import SO_PEERCRED, SOL_SOCKET
 from typing import Any
 
 import pytest
 
-from kafka_eos_python.forked import connect, peer
+from kafka_eos_python.forked import ask, connect, peer
 from kafka_eos_python.place import name_of, started
+from kafka_eos_python.request import described
+from kafka_eos_python.server import Server
 from tests.pages import ROOT
 from tests.unit.kafka_eos_python.installed import PLANNER, Process, environment, telling_pyspark
 
@@ -129,6 +133,29 @@ def test_a_forked_process_is_what_a_plain_one_would_be(machine, tmp_path):
         del each.seen["pid"], each.seen["imported"], each.seen["environment"]["XDG_RUNTIME_DIR"]
     assert forked.seen == plain.seen
     assert forked.end() == plain.end() == (0, "end of input\n")
+
+
+def test_a_process_that_cannot_be_forked_ends_alone(tmp_path, monkeypatch):
+    def fails() -> int:
+        raise BlockingIOError("as many processes as are allowed")
+
+    monkeypatch.setattr(os, "fork", fails)
+    monkeypatch.setattr(Server, "refuses", lambda *_: False)
+    with (
+        socket.socket(socket.AF_UNIX) as listening,
+        socket.socket(socket.AF_UNIX) as launcher,
+        ThreadPoolExecutor() as asking,
+    ):
+        listening.bind(str(tmp_path / "s"))
+        listening.listen()
+        launcher.connect(str(tmp_path / "s"))
+        server = Server(listening=listening, owner=os.pidfd_open(os.getpid()), own=described([]))
+        asked = asking.submit(ask, launcher, described(PLANNER))
+        assert server.serve(10) is None
+        assert asked.result(10)
+        assert launcher.recv(4) == b"", "it ends as if its process had been killed"
+        assert (server.ended, server.clients) == (False, {})
+        os.close(server.owner)
 
 
 @pytest.mark.parametrize(
