@@ -133,5 +133,5 @@ class Supervisor:
 
 def failure_of_attempt(why: str) -> TaskReport:
     """The report of a task whose attempt was lost. A second one does nothing: it would have the epochs of the first."""
-    lost = TransactionAborted(f"a task was lost ({why})", action="Its buckets are started again.")
-    return TaskReport(error=lost)
+    action = "Fix that, and start the query again: what was not committed is read again."
+    return TaskReport(error=TransactionAborted(f"a task was lost: {why}", action=action))

@@ -311,6 +311,13 @@ def comes_from_spark(error: BaseException | None) -> bool:
     return False
 
 
+def reason_of(error: Exception) -> str:
+    """What Spark says of a job that has failed, with its task's traceback, and without the frames of the JVM."""
+    raised = getattr(error, "java_exception", error)
+    text: str = str(raised) if raised is error else raised.toString()
+    return text.partition("\n\tat ")[0].strip()
+
+
 def is_stopped(session: SparkSession) -> bool:
     """Whether `stop` was called for the query that this thread works for. False where there is no JVM to ask."""
     if not is_classic(session):

@@ -65,6 +65,7 @@ from spark_kafka_eos.spark.jvm import (
     is_classic,
     is_stopped,
     parallelism,
+    reason_of,
 )
 from spark_kafka_eos.spark.rows import arrow_rows, without_stale_ids
 from spark_kafka_eos.spark.stopping import stop_recognized
@@ -95,7 +96,7 @@ class RealTimeStage(QuickAck):
         if is_first:
             yield run(self.task, self.transform, send=send_interval)
         else:
-            yield failure_of_attempt("this is another attempt")
+            yield failure_of_attempt("its first attempt failed, and Spark's log says why")
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ class RealTimeWriter:
             except Exception as error:
                 if is_stopped(session) or not comes_from_spark(error):
                     raise
-                return failure_of_attempt(str(error).strip().partition("\n")[0])
+                return failure_of_attempt(reason_of(error))
             return report
 
         with _cancelable(session) as cancel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 import os
@@ -380,6 +381,17 @@ def test_an_error_of_the_function_ends_the_query_with_its_traceback(pipe: Pipe) 
         query.awaitTermination(60)
     await_stable(pipe.kafka.bootstrap, pipe.target)
     assert pipe.written() == []
+
+
+def test_a_task_that_cannot_begin_ends_the_query_with_what_its_worker_said(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pipe.folder / "only_the_driver_has_it.py").write_text("def copied(rows):\n    return rows\n")
+    monkeypatch.syspath_prepend(str(pipe.folder))
+    query = pipe.start(transform=importlib.import_module("only_the_driver_has_it").copied)
+    with pytest.raises(StreamingQueryException, match="No module named 'only_the_driver_has_it'") as failed:
+        query.awaitTermination(90)
+    assert "are started again" not in str(failed.value)
 
 
 def test_sql_and_dead_letters_are_those_of_micro_batches(pipe: Pipe) -> None:
