@@ -11,6 +11,7 @@ to the Python that encodes. Offsets, checkpoint and everything after encoding ar
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -183,24 +184,26 @@ class RangeReader:
     def __call__(self, batches: RowBatches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
         ranges = from_rows(batches)
         if ranges:
-            yield from self.rows(read_records(ranges, self.source), settings)
+            with contextlib.closing(self):
+                yield from self.rows(read_records(ranges, self.source), settings)
 
     def rows(self, read: RowBatches, settings: EncodeSettings) -> Iterator[pa.RecordBatch]:
-        """The rows of the sink that the records which were read become. `transform`'s resources are freed."""
+        """The rows of the sink that the records which were read become."""
         first: list[str] | None = None
-        try:
-            for records in read:
-                for rows in self._rows(records, settings):
-                    first = first or rows.schema.names
-                    if rows.schema.names != first:
-                        raise InvalidSchema(
-                            f"transform returned the columns {', '.join(first)}, then {', '.join(rows.schema.names)}",
-                            action="Return the same columns for each batch, with nulls where there is nothing.",
-                        )
-                    yield rows
-        finally:
-            if isinstance(self.transform, SqlTransform):
-                self.transform.close()
+        for records in read:
+            for rows in self._rows(records, settings):
+                first = first or rows.schema.names
+                if rows.schema.names != first:
+                    raise InvalidSchema(
+                        f"transform returned the columns {', '.join(first)}, then {', '.join(rows.schema.names)}",
+                        action="Return the same columns for each batch, with nulls where there is nothing.",
+                    )
+                yield rows
+
+    def close(self) -> None:
+        """Free what the transform has open; it opens it again when it is needed."""
+        if isinstance(self.transform, SqlTransform):
+            self.transform.close()
 
     def check(self, settings: EncodeSettings) -> None:
         """Raise what can be known before anything is read: all but what is wrong with a function or with records."""
@@ -213,8 +216,8 @@ class RangeReader:
         read = arrow_schema(include_headers=self.source.include_headers, columns=self.source.columns)
         columns = given_schema(read, self.columns, self.decode)
         if isinstance(self.transform, SqlTransform):
-            empty = self.transform.check(columns)
-            self.transform.close()
+            with contextlib.closing(self):
+                empty = self.transform.check(columns)
         elif self.transform is None and (self.decode or self.encode):
             empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in columns], schema=columns)
         else:

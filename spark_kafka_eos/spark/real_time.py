@@ -55,7 +55,7 @@ from spark_kafka_eos.real_time.intervals import (
 )
 from spark_kafka_eos.real_time.latencies import added
 from spark_kafka_eos.real_time.supervisor import Supervisor, Threads, failure_of_attempt, in_thread
-from spark_kafka_eos.real_time.task import MakeRows, RealTimeTask, run
+from spark_kafka_eos.real_time.task import RealTimeTask, run
 from spark_kafka_eos.spark.arrow_stream import RangeReader
 from spark_kafka_eos.spark.encode_stage import RowBatches, task_context
 from spark_kafka_eos.spark.jvm import (
@@ -83,23 +83,6 @@ _AHEAD_SECONDS = 5.0  # of the end of its tasks, a batch's function returns; at 
 
 
 @dataclass(frozen=True)
-class RealTimeStage(QuickAck):
-    """For `RDD.mapPartitions`. It is planned in half of the time that a DataFrame takes, in which nothing is read."""
-
-    task: RealTimeTask
-    transform: MakeRows
-
-    def __call__(self, rows: Iterable[object]) -> Iterator[TaskReport]:
-        freeze_gc()
-        yield from _drained(rows)
-        is_first = task_context().attemptNumber() == 0
-        if is_first:
-            yield run(self.task, self.transform, send=send_interval)
-        else:
-            yield failure_of_attempt("its first attempt failed, and Spark's log says why")
-
-
-@dataclass(frozen=True)
 class _SinkRows:
     """What the records that were read become, in the types that are encoded."""
 
@@ -108,6 +91,24 @@ class _SinkRows:
     def __call__(self, read: RowBatches, settings: EncodeSettings) -> RowBatches:
         rows = arrow_rows(self.reader.rows(read, settings), dead_letters=settings.dead_letters is not None)
         return (without_stale_ids(batch, settings.schema_ids) for batch in rows)
+
+
+@dataclass(frozen=True)
+class RealTimeStage(QuickAck):
+    """For `RDD.mapPartitions`. It is planned in half of the time that a DataFrame takes, in which nothing is read."""
+
+    task: RealTimeTask
+    transform: _SinkRows
+
+    def __call__(self, rows: Iterable[object]) -> Iterator[TaskReport]:
+        freeze_gc()
+        yield from _drained(rows)
+        is_first = task_context().attemptNumber() == 0
+        if is_first:
+            with contextlib.closing(self.transform.reader):  # what it has open lasts for all transactions
+                yield run(self.task, self.transform, send=send_interval)
+        else:
+            yield failure_of_attempt("its first attempt failed, and Spark's log says why")
 
 
 class RealTimeWriter:

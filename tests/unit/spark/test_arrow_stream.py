@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StructType
@@ -22,6 +23,7 @@ from spark_kafka_eos.spark import arrow_stream as module
 from spark_kafka_eos.spark import encode_stage
 from spark_kafka_eos.spark.arrow_stream import RangeReader, arrow_stream, chosen, sink_columns
 from spark_kafka_eos.spark.encode_stage import ShufflingTask, stage_rows
+from spark_kafka_eos.spark.sql_transform import SqlTransform
 from spark_kafka_eos.spark.writer import TransactionalWriter
 
 SOURCE = {"kafka.bootstrap.servers": "broker.invalid:9092", "subscribe": "orders"}
@@ -187,3 +189,18 @@ def test_an_error_of_the_rows_is_told_to_the_driver() -> None:
     report = stage_rows(failing_rows(), client, OUT, Staging(None, inline_bytes=1_000), "0", 0)
     assert isinstance(report.error, InvalidRow)
     assert len(list(ShufflingTask(client, OUT, 1, failing_rows)(iter(())))) == 1
+
+
+def test_a_query_stays_open_from_one_transaction_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *given, **more: opened.append(1) or connect(*given, **more))
+    reader = RangeReader(source_options(SOURCE), SqlTransform("SELECT key, value FROM records"), columns=("key", "value"))
+    read = batch(key=[b"1"], value=[b"a"])
+    for _ in range(2):
+        assert [rows.to_pylist() for rows in reader.rows(iter([read]), OUT)] == [[{"key": b"1", "value": b"a"}]]
+    assert len(opened) == 1
+    reader.close()
+    assert list(reader.rows(iter([read]), OUT))
+    assert len(opened) == 2
+    reader.close()
