@@ -17,7 +17,8 @@
 (*  - The offsets of the source are in another partition, `Source`.        *)
 (*  - A run may abort before EndTxn(commit), for a reason that is not in   *)
 (*    SharedTransaction, such as a leader that does not answer.            *)
-(*  - A run may look once more before it appends anything.                 *)
+(*  - A run may look once more before it appends anything. If somebody has *)
+(*    a transaction open by then, it asks whether the id is still its own. *)
 (*  - The network may deliver more than one copy of a request.             *)
 (*  - Kafka 4 tells everybody to wait while an end is decided, also those  *)
 (*    whose epoch is over; without EndFirst, Brokers fences these at once. *)
@@ -268,6 +269,10 @@ Silent ==
                  \/ (* Before it appends anything, it decided once more, on what was committed since. *)
                     /\ m.at \in AppendingRows /\ m.layout = << >> /\ ~m.again
                     /\ To(r, [Cleared(m) EXCEPT !.at = "describe", !.epoch = None])
+                    /\ Unchanged
+                 \/ (* Before it appends anything, it found the open transaction of who has taken the id since. *)
+                    /\ m.at \in AppendingRows /\ m.layout = << >> /\ ~m.again /\ Taken(m.epoch)
+                    /\ Go(r, "ask if held")
                     /\ Unchanged
                  \/ (* It read that there is nothing to write, and asks whose the id is. *)
                     Reads(r) /\ VerdictOn(r, Entry) # "write"

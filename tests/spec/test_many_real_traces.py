@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(3_600)]
 RUNS = 150
 LATE_MARKERS = "WriteTxnMarkers:*:delay=1"
 WITH_TIMEOUTS = (24, 55, 58, 67, 77, 88)
+PAUSED = 400_150
 # Every driver does these wrong.
 SHOWN = ("ledger-before-init", "look-always-counts", "no-look")
 
@@ -38,6 +39,15 @@ def test_so_it_does_while_the_markers_are_late(watched, cell):
     cell("late markers", f"Kafka {watched.kafka.version}", f"{len(runs)} runs", f"{timeouts} timeouts, allowed")
     assert checked.rejected == [], "\n".join(line for each in checked.rejected for line in explained(each))
     assert timeouts > 0
+
+
+def test_so_it_does_where_a_paused_driver_finds_the_open_transaction_of_its_successor(watched, cell):
+    """One is paused at any time: about every fourth time of TV1, just before it looks for open transactions."""
+    runs = [record(watched, PAUSED) for _ in range(12)]
+    checked = check_recordings(run.recording for run in runs)
+    cell("a paused driver", f"Kafka {watched.kafka.version}", f"{len(runs)} runs", f"{checked.steps:,} steps, allowed")
+    assert checked.rejected == [], "\n".join(line for each in checked.rejected for line in explained(each))
+    assert all(run.met["paused at any time, and late"] for run in runs)
 
 
 @pytest.mark.parametrize("bug", SHOWN)
