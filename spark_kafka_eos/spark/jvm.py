@@ -313,8 +313,7 @@ def comes_from_spark(error: BaseException | None) -> bool:
 
 def reason_of(error: Exception) -> str:
     """What Spark says of a job that has failed, with its task's traceback, and without the frames of the JVM."""
-    raised = getattr(error, "java_exception", error)
-    text: str = str(raised) if raised is error else raised.toString()
+    text: str = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
     return text.partition("\n\tat ")[0].strip()
 
 

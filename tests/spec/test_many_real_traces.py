@@ -42,7 +42,7 @@ def test_so_it_does_while_the_markers_are_late(watched, cell):
 
 
 def test_so_it_does_where_a_paused_driver_finds_the_open_transaction_of_its_successor(watched, cell):
-    """One is paused at any time: about every fourth time of TV1, just before it looks for open transactions."""
+    """One is paused at a moment that varies: in some runs of TV1 just before it looks for open transactions."""
     runs = [record(watched, PAUSED) for _ in range(12)]
     checked = check_recordings(run.recording for run in runs)
     cell("a paused driver", f"Kafka {watched.kafka.version}", f"{len(runs)} runs", f"{checked.steps:,} steps, allowed")

@@ -84,13 +84,19 @@ def test_three_failures_in_a_row_end_the_batch_and_cancel_the_others() -> None:
 
 
 def test_a_task_that_begins_beside_the_error_that_ends_the_batch_is_cancelled_too() -> None:
-    cancels = []
     tasks = Tasks({0: [DataLoss("gone")], 1: ["waits"]})
+    cancels = list[int]()
+
+    def cancel() -> None:
+        """What is begun only when the first one comes is cancelled by the second one."""
+        cancels.append(1)
+        if len(cancels) == 2:
+            tasks.cancelled.set()
+
     supervisor = Supervisor(
         tasks.start,
         tasks.run,
-        # What is begun when the first one comes is cancelled by the next one only.
-        lambda: cancels.append(1) or (len(cancels) > 1 and tasks.cancelled.set()),
+        cancel,
         tasks=2,
         seconds=60,
         most_failures=3,

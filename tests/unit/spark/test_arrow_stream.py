@@ -192,10 +192,17 @@ def test_an_error_of_the_rows_is_told_to_the_driver() -> None:
 
 
 def test_a_query_stays_open_from_one_transaction_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
+    opened = list[duckdb.DuckDBPyConnection]()
     connect = duckdb.connect
-    monkeypatch.setattr(duckdb, "connect", lambda *given, **more: opened.append(1) or connect(*given, **more))
-    reader = RangeReader(source_options(SOURCE), SqlTransform("SELECT key, value FROM records"), columns=("key", "value"))
+
+    def noted(*given: Any, **more: Any) -> duckdb.DuckDBPyConnection:
+        opened.append(connect(*given, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(duckdb, "connect", noted)
+    reader = RangeReader(
+        source_options(SOURCE), SqlTransform("SELECT key, value FROM records"), columns=("key", "value")
+    )
     read = batch(key=[b"1"], value=[b"a"])
     for _ in range(2):
         assert [rows.to_pylist() for rows in reader.rows(iter([read]), OUT)] == [[{"key": b"1", "value": b"a"}]]
