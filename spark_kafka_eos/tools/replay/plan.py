@@ -44,6 +44,16 @@ class Stream(NamedTuple):
         return f".{self.cause}.{self.replays}" + (".signed" if self.signed else "")
 
 
+def query_of(topic: str, topic_id: object) -> str:
+    """What the ledgers call a replay of this topic. One that was created again has another id: all of it is new."""
+    return f"replay of {topic} ({topic_id})"
+
+
+def is_of(topic: str, query_id: str) -> bool:
+    """Whether that is a replay of a topic of this name, whatever its id was."""
+    return query_id.startswith(f"replay of {topic} (")
+
+
 def replays_of(headers: Sequence[Header], secrets: Sequence[str], key: bytes | None, value: bytes | None) -> int:
     """How often the record was replayed, at most `MOST`; 0 if no header says so. With secrets, the number must be
     signed for this key and value.

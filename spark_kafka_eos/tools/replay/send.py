@@ -109,14 +109,15 @@ def plan(
 
     `options` are the sink's, without a transactional.id. With their `ledgerKey`, dead letters that are not signed with
     it are left, unless `to` or `named` say where they may go. Raises ToolFailed if it is unknown where a dead letter
-    goes, or if that is the topic itself, a ledger topic or one of Kafka's own: headers may be anybody's.
+    goes, or if that is the topic itself, a ledger topic or one of Kafka's own: headers may be anybody's; and if the
+    transactional.id is another topic's.
     """
     common = sink_options({**options, "kafka.transactional.id": transactional_id})
     ledger_topic, secrets = common.ledger_topic, [key.reveal() for key in common.ledger_key]
     ledger = LedgerReader(cluster, ledger_topic)
     ledger.read()  # once, however many streams the headers make: those without a record have no entry
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
-    query_id = f"replay of {topic} ({cluster.topic(topic).id})"
+    query_id = replays.query_of(topic, cluster.topic(topic).id)
     parts: dict[Stream, PendingStream] = {}
     skipped: Counter[Stream] = Counter()
     unsigned = 0
@@ -137,15 +138,7 @@ def plan(
             parts[stream] = PendingStream(
                 stream=stream,
                 options=sink,
-                entry=last_entry(
-                    cluster,
-                    sink.ledger_topic,
-                    sink.transactional_id,
-                    ignore_open=True,
-                    signer=signer_of(sink),
-                )
-                if sink.transactional_id in ledger.by_id
-                else None,
+                entry=_entry(cluster, sink, topic) if sink.transactional_id in ledger.by_id else None,
             )
         part = parts[stream]
         if stored.offset < _position(part.entry, query_id).get(stored.partition, 0):
@@ -222,7 +215,7 @@ def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: 
         options = replace(
             part.options,
             output_topics=tuple(OutputTopic(topic=name) for name in sorted(part.targets)),
-            # Only of a topic of this name that was deleted.
+            # Of a topic of this name that was deleted: see `_entry`.
             take_over_query=part.entry.query_id if part.entry and part.entry.query_id != planned.query_id else None,
         )
         preflight(cluster, options)
@@ -255,6 +248,18 @@ def _stream(stored: StoredLetter, secrets: Sequence[str]) -> Stream:
     """Without the key, a signature is not checked, but keeps its dead letter apart, as with the key."""
     signed = is_signed(secrets, stored.key, stored.value, stored.headers) if secrets else claims(stored.headers)
     return Stream(stored.letter.cause, replays.replays_of(stored.headers, secrets, stored.key, stored.value), signed)
+
+
+def _entry(cluster: Cluster, sink: SinkOptions, topic: str) -> LedgerEntry | None:
+    """The stream's last entry. Raises ToolFailed if it is not of a replay of a topic of this name."""
+    entry = last_entry(cluster, sink.ledger_topic, sink.transactional_id, ignore_open=True, signer=signer_of(sink))
+    if entry is not None and not replays.is_of(topic, entry.query_id):
+        raise ToolFailed(
+            f"{sink.transactional_id!r} holds the progress of {entry.query_id!r}; nothing was sent",
+            action=f"Give each topic an id of its own with --transactional-id; the default is {topic}.replay. Under "
+            "another one than before, all of its dead letters are sent once more.",
+        )
+    return entry
 
 
 def _position(entry: LedgerEntry | None, query_id: str) -> dict[TopicPartition, int]:

@@ -190,3 +190,17 @@ def test_more_streams_than_anybody_needs_are_refused(kafka, monkeypatch):
     put_aside(kafka, of("c"))
     with pytest.raises(ToolFailed, match="name more than 2 causes; nothing was sent"):
         planned(kafka)
+
+
+def test_under_the_id_of_another_topics_replay_nothing_is_sent(kafka):
+    """It was taken for the topic's own from before it was created again, and everything was sent once more."""
+    kafka.topics.create("other", 1)
+    other = TopicPartition("other", 0)
+    put_aside(kafka, of())
+    assert send.run(kafka.cluster(), planned(kafka)) == 1
+    kafka.partitions[other].append_plain((b"1",), batch=kafka.partitions[DEAD].committed()[0].batch)
+    with pytest.raises(ToolFailed, match=r"'replay.undecodable.0' holds the progress of 'replay of dead \(") as refused:
+        send.plan(kafka.cluster(), "other", GIVEN, "replay")
+    assert "nothing was sent" in str(refused.value)
+    assert "--transactional-id" in refused.value.action
+    assert send.plan(kafka.cluster(), "other", GIVEN, "other.replay").records == 1
