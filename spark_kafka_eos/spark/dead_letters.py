@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_kafka_eos.spark.rows import ERROR, SOURCE
+from spark_kafka_eos.spark.stopping import stop_recognized
 
 _GIVEN_BY_USER = ("topic", "partition", "timestamp")
 
@@ -45,8 +46,12 @@ def split_errors(frame: DataFrame, decoded: str) -> tuple[DataFrame, DataFrame]:
     """The rows that were decoded, as they are, and the others as rows for `transaction.write`, which makes them dead
     letters.
 
-    For a function in foreachBatch. Each of the two evaluates source and decoder: `to_dead_letters` evaluates them once.
+    For a function in foreachBatch. Decodes the batch now, once, and keeps its rows on the executors until nobody refers
+    to them, because a decoder may say something else when it is asked again: in another process, or a second later. An
+    executor that is lost meanwhile fails the batch. `to_dead_letters` keeps nothing.
     """
+    with stop_recognized(frame.sparkSession):
+        frame = frame.localCheckpoint()  # not `persist`: Spark would decode again what it has lost
     good, dead = frame.where(_error(decoded).isNull()), frame.where(_error(decoded).isNotNull())
     originals = [name for name in ("key", "value", "headers") if name in frame.columns]
     return good, dead.select(*originals, _error(decoded).cast(ERROR).alias("error"), _source(frame))

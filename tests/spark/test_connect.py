@@ -117,6 +117,10 @@ def test_dead_letters_are_put_aside(kafka: EmbeddedKafka, topic: str, dead: str,
     assert sorted(int(m.value() or b"") for m in read_committed(kafka.bootstrap, dead)) == list(range(0, 100, 2))
 
 
+def test_a_function_splits_its_batch_into_good_rows_and_dead_letters(errors: dict[str, str | None]) -> None:
+    assert errors["split"] is None
+
+
 def test_the_readmes_example_writes_the_paid_orders_once_with_the_trigger_of_serverless_compute(
     kafka: EmbeddedKafka, paid: str, errors: dict[str, str | None]
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +16,9 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_eos import TransactionalWriter, to_dead_letters
+from spark_kafka_eos import TransactionalWriter, split_errors, to_dead_letters
 from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
+from spark_kafka_eos.spark.rows import SCHEMA_ID
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.producing import produce
 from tests.reading import read_committed
@@ -199,3 +202,77 @@ def test_aside_evaluates_the_decoder_once(spark):
     plan = rows._jdf.queryExecution().executedPlan().toString()
     [evaluation] = [line for line in plan.splitlines() if "EvalPython" in line]
     assert evaluation.count("decode(") == 1
+
+
+def changes_its_mind(folder: Path) -> Callable[[str], Column]:
+    """A decoder that cannot decode a value when it is first asked, and can afterwards, as if its schema had been
+    registered meanwhile. `folder` has a file for each value, a byte for each time that it was asked.
+    """
+    seen = str(folder)
+
+    @F.udf("struct<value:string,error:struct<cause:string,message:string,schema_id:int>>")
+    def decode(value):
+        with open(f"{seen}/{value.hex()}", "ab") as file:  # noqa: PTH123 - in Spark's process
+            file.write(b".")
+            asked = file.tell()
+        if value.isdigit() or asked > 1:
+            return value.hex(), None
+        return None, ("unknown-schema", "not yet", 7)
+
+    return decode
+
+
+def test_each_record_is_good_or_dead_and_not_both_whatever_the_decoder_says_later(query, tmp_path):
+    pipe, asked = query("driver"), tmp_path / "asked"
+    asked.mkdir()
+    writer = TransactionalWriter(pipe.given())
+    decode = changes_its_mind(asked)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        good, dead = split_errors(batch.withColumn("decoded", decode("value")), "decoded")
+        with writer.transaction(batch, batch_id) as transaction:
+            transaction.write(good.select("key", F.col("decoded.value").alias("value")))
+            transaction.write(dead)
+
+    stream = pipe.decoded().drop("decoded").writeStream.foreachBatch(write)
+    stream = stream.option("checkpointLocation", str(pipe.folder / "checkpoint")).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    assert Counter(pipe.written(pipe.out)) == Counter(value.hex().encode() for value in VALUES if value.isdigit())
+    assert Counter(pipe.written(pipe.dead)) == Counter(value for value in VALUES if not value.isdigit())
+    assert {file.name: file.stat().st_size for file in asked.iterdir()} == {value.hex(): 1 for value in VALUES}
+
+
+def test_a_split_keeps_what_columns_say_of_themselves_and_its_rows_are_freed(spark):
+    frame = spark.range(10).select(
+        F.lit(b"k").alias("key", metadata={SCHEMA_ID: 7}),
+        F.col("id").cast("string").cast("binary").alias("value"),
+        number_of("id").alias("decoded"),
+    )
+    persisted = spark.sparkContext._jsc.getPersistentRDDs
+    before = persisted().size()
+    for _ in range(30):
+        good, dead = split_errors(frame, "decoded")
+        assert [each.schema["key"].metadata for each in (good, dead)] == [{SCHEMA_ID: 7}] * 2
+        assert (good.count(), dead.count()) == (10, 0)
+    assert persisted().size() > before
+    del good, dead
+    deadline = time.monotonic() + 60
+    while persisted().size() > before:
+        assert time.monotonic() < deadline, persisted().size()
+        gc.collect()
+        spark._jvm.System.gc()
+        time.sleep(0.1)
+
+
+def test_rows_of_a_split_that_are_lost_fail_the_batch_and_are_not_decoded_again(spark, tmp_path):
+    persisted = spark.sparkContext._jsc.getPersistentRDDs
+    before = {*persisted()}
+    frame = spark.createDataFrame([(b"x",)], "value binary").withColumn("decoded", changes_its_mind(tmp_path)("value"))
+    good, dead = split_errors(frame, "decoded")
+    (kept,) = {*persisted()} - before
+    assert (good.count(), dead.count()) == (0, 1)
+    persisted()[kept].unpersist(True)  # as if their executor were lost
+    for rows in (good, dead):
+        with pytest.raises(Exception, match="Checkpoint block rdd_.* not found"):
+            rows.count()
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == [1]

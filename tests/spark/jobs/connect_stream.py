@@ -27,6 +27,7 @@ from spark_kafka_eos import (
     TransactionalWriter,
     arrow_stream,
     from_confluent,
+    split_errors,
     to_confluent,
     to_dead_letters,
 )
@@ -110,6 +111,15 @@ run("constant", numbers, constant)
 even = F.expr("if(n % 2 = 0, named_struct('cause', 'even', 'message', '', 'schema_id', 1), null)")
 decoded = files.select(F.col("n").cast("string").alias("value"), F.struct(even.alias("error")).alias("decoded"))
 run("aside", to_dead_letters(decoded, "decoded", value=F.concat(F.lit("odd "), "value")), writer("aside"))
+
+
+def split(batch_df: DataFrame, batch_id: int) -> None:
+    good, bad = split_errors(batch_df, "decoded")
+    assert (good.count(), bad.count()) == (25, 25), batch_id
+    assert good.where("value % 2 = 0").isEmpty() and bad.where("value % 2 = 1").isEmpty(), batch_id
+
+
+run("split", decoded, split)
 servers = {"kafka.bootstrap.servers": bootstrap}
 copy = TransactionalWriter(
     servers | {"kafka.transactional.id": copied, "topic": copied, "checkpointLocation": f"{folder}/arrow"}
