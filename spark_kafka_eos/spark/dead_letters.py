@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import NullType
 
-from spark_kafka_eos.spark.rows import ERROR, SOURCE
+from spark_kafka_eos.spark.rows import ERROR, SOURCE, check_type
 from spark_kafka_eos.spark.stopping import stop_recognized
 
 _GIVEN_BY_USER = ("topic", "partition", "timestamp")
@@ -31,6 +32,8 @@ def to_dead_letters(
 
     `decoded` is the name of the decoded column. A `key` or `headers` that is not given is the original one. Source and
     decoder are evaluated once. The sink needs the option `deadLetterTopic`.
+
+    Raises InvalidSchema if a key or a value is neither a string nor binary.
     """
     dead = _error(decoded).isNotNull()
     columns = [_either(frame, dead, "key", key), _either(frame, dead, "value", value)]
@@ -67,11 +70,15 @@ def _original(frame: DataFrame, name: str) -> Column:
 
 def _either(frame: DataFrame, dead: Column, name: str, column: Column | None) -> Column:
     """The original of a dead letter, and `column` of the other rows; binary, as the source's columns are."""
-    original = _original(frame, name).cast("binary")
+    original = _original(frame, name)
+    fields = frame.select(original, *([] if column is None else [column])).schema.fields
+    for field in fields:
+        if not isinstance(field.dataType, NullType):
+            check_type(name, field.dataType)  # Spark without ANSI mode casts a number to its raw bytes
     if column is None:
-        return original.alias(name)
-    metadata = frame.select(column).schema.fields[0].metadata  # what `to_confluent` says of a column, `when` forgets
-    return F.when(dead, original).otherwise(column.cast("binary")).alias(name, metadata=metadata)
+        return original.cast("binary").alias(name)
+    metadata = fields[1].metadata  # what `to_confluent` says of a column, `when` forgets
+    return F.when(dead, original.cast("binary")).otherwise(column.cast("binary")).alias(name, metadata=metadata)
 
 
 def _source(frame: DataFrame) -> Column:

@@ -83,14 +83,19 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
             action="Set the option 'topic', or add a column 'topic'.",
         )
     for name, field in present.items():
-        nested = _NESTED.get(name)
-        if not (_same(field.dataType, nested) if nested else isinstance(field.dataType, _ACCEPTED[name])):
-            accepted = nested.simpleString() if nested else " or ".join(t().simpleString() for t in _ACCEPTED[name])
-            raise InvalidSchema(
-                f"column '{name}' has type {field.dataType.simpleString()}, but the sink accepts {accepted}",
-                action=f"Cast the column, for example df.withColumn('{name}', …).",
-            )
+        check_type(name, field.dataType)
     return [name for name in _ACCEPTED if name in present]
+
+
+def check_type(name: str, kind: DataType) -> None:
+    """Raise InvalidSchema unless the sink's column `name` may be of this type."""
+    nested = _NESTED.get(name)
+    if not (_same(kind, nested) if nested else isinstance(kind, _ACCEPTED[name])):
+        accepted = nested.simpleString() if nested else " or ".join(t().simpleString() for t in _ACCEPTED[name])
+        raise InvalidSchema(
+            f"column '{name}' has type {kind.simpleString()}, but the sink accepts {accepted}",
+            action=f"Cast the column, for example df.withColumn('{name}', …).",
+        )
 
 
 def schema_ids(schema: StructType) -> frozenset[tuple[str, int]]:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from spark_kafka_eos import TransactionalWriter, split_errors, to_dead_letters
 from spark_kafka_eos.dead_letters.headers import DeadLetter, letter_of, own_headers
+from spark_kafka_eos.errors import InvalidSchema
 from spark_kafka_eos.spark.rows import SCHEMA_ID
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from tests.producing import produce
@@ -276,3 +277,26 @@ def test_rows_of_a_split_that_are_lost_fail_the_batch_and_are_not_decoded_again(
         with pytest.raises(Exception, match="Checkpoint block rdd_.* not found"):
             rows.count()
     assert [file.stat().st_size for file in tmp_path.iterdir()] == [1]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_number_does_not_become_its_raw_bytes(spark, ansi):
+    """Spark casts a number to binary where ANSI mode is off, and the sink sees binary."""
+    strict = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        frame = spark.range(3).select(
+            F.col("id").alias("key"), F.lit("v").alias("value"), number_of("id").alias("decoded")
+        )
+        accepts = "has type bigint, but the sink accepts binary or string"
+        with pytest.raises(InvalidSchema, match=f"column 'key' {accepts}"):
+            to_dead_letters(frame, "decoded", value=F.col("value"))
+        frame = frame.withColumn("key", F.col("key").cast("string"))
+        for given in ({"value": F.lit(7).cast("bigint")}, {"value": F.lit("v"), "key": F.lit(7).cast("bigint")}):
+            with pytest.raises(InvalidSchema, match=accepts) as refused:
+                to_dead_letters(frame, "decoded", **given)
+            assert "Cast the column" in refused.value.action
+        tombstones = to_dead_letters(frame, "decoded", value=F.lit(None))
+        assert tombstones.select("key", "value").collect()[0].asDict() == {"key": b"0", "value": None}
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", strict)
