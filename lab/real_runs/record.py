@@ -16,7 +16,7 @@ from lab.real_runs.driver import PARTITIONS, contents_of, row_of
 from lab.real_runs.faults import REQUEST_TIMEOUT_S, draw
 from lab.real_runs.query import Main, Query
 from lab.real_runs.witness import Witness
-from lab.simulation.record import Recorder, Recording
+from lab.simulation.record import Arrived, Recorder, Recording, Requested, Step
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol import describe, offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -27,6 +27,7 @@ from spark_kafka_eos.reading.records import read
 _OFFSETS_TOPIC = "__consumer_offsets"
 _FAULTS = 2, 6  # how many, at least and at most
 _HOLDS, _SPOILS = 0.6, 0.3  # how often
+_SENT_ONCE = ("Produce", "EndTxn")  # in one epoch, with the same content
 _numbers = itertools.count(1)
 
 
@@ -100,7 +101,7 @@ def record(
         first_epoch=-1,
         flags="",
         steps=tuple(recorder.steps),
-        answered=frozenset(recorder.answered),
+        answered=frozenset(recorder.answered) - given_up(recorder.steps),
         refused=frozenset(recorder.refused),
         groups={group: TopicPartition(_OFFSETS_TOPIC, kept_in(group)) for group in groups},
         faults=frozenset(query.met),
@@ -109,6 +110,19 @@ def record(
         timeouts_s=query.timeouts_s,
     )
     return RealRuns(recording=recording, killed=query.killed, happened=query.happened, met=query.met)
+
+
+def given_up(steps: Sequence[Step]) -> frozenset[int]:
+    """The requests that their senders sent again although the brokers had carried them out: they had given them up when
+    the answer was on its way to them, so none of them has taken it.
+    """
+    done = frozenset(step.number for step in steps if isinstance(step, Arrived) and not any(step.answer.codes))
+    sent = [step for step in steps if isinstance(step, Requested) and step.request.api in _SENT_ONCE]
+    return done & {
+        first.number
+        for first, second in itertools.combinations(sent, 2)
+        if (first.driver, first.request) == (second.driver, second.request)
+    }
 
 
 def kept_in(group: str, partitions: int = OFFSETS_PARTITIONS) -> int:
