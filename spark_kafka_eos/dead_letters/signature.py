@@ -35,6 +35,11 @@ def is_signed(secrets: Iterable[str], key: bytes | None, value: bytes | None, he
     return claims(headers) and matches(secrets, key, value, headers[:-1], headers[-1][1])
 
 
+def fingerprint(secret: str) -> str:
+    """A name of the secret that does not reveal it."""
+    return hmac.new(secret.encode(), b"name of the key", hashlib.sha256).hexdigest()[:16]
+
+
 def matches(
     secrets: Iterable[str], key: bytes | None, value: bytes | None, headers: Sequence[Header], mac: bytes | None
 ) -> bool:

@@ -139,7 +139,7 @@ def replay_(
 
     \b
     Exit code 0: all of them were sent, now or before; with --dry-run: they would be
-              1: some were left, because they were sent back too often
+              1: some were left: sent back too often, not signed, or perhaps sent with another key
               2: the command line is wrong
               3: it could not be done, or not completely; run it again to continue
     """
@@ -301,7 +301,7 @@ def _stream(stream: Stream) -> tuple[str, str]:
 
 def said(planned: ReplayPlan, *, dry_run: bool) -> str:
     """How a replay ended, in a sentence or two."""
-    skipped = sum(planned.skipped.values()) - planned.unsigned
+    skipped = sum(planned.skipped.values()) - planned.unsigned - planned.other_key
     text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
     if skipped:
         text += f" Left, because they came back each time: {skipped:,}. A larger --max-replays sends them again."
@@ -309,6 +309,11 @@ def said(planned: ReplayPlan, *, dry_run: bool) -> str:
         text += (
             f" Left, because they are not signed with ledgerKey: {planned.unsigned:,}. Look at them; "
             "--destination or --to sends them."
+        )
+    if planned.other_key:
+        text += (
+            f" Left, because a replay with another ledgerKey may have sent them: {planned.other_key:,}. Give that key, "
+            "too: --option ledgerKey=NEW,OLD."
         )
     return text
 
@@ -318,9 +323,13 @@ def plan_json(planned: ReplayPlan, *, sent: bool) -> dict[str, Any]:
     return {
         "sent": sent,
         "records": planned.records,
-        "parts": [{**part.stream._asdict(), "to": dict(part.targets)} for part in planned.parts],
-        "left": [{**stream._asdict(), "records": records} for stream, records in sorted(planned.skipped.items())],
+        "parts": [{**_stream_json(part.stream), "to": dict(part.targets)} for part in planned.parts],
+        "left": [{**_stream_json(stream), "records": records} for stream, records in sorted(planned.skipped.items())],
     }
+
+
+def _stream_json(stream: Stream) -> dict[str, Any]:
+    return {"cause": stream.cause, "replays": stream.replays, "signed": bool(stream.key)}
 
 
 def to_json(stored: StoredLetter, *, values: bool) -> dict[str, Any]:

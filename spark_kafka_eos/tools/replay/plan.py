@@ -6,16 +6,24 @@ ever.
 
 Dead letters of one cause that were replayed equally often are a stream with a ledger of its own. So each of them is
 sent back once, whichever causes an operator selects first, and those that were replayed too often stay where they are.
+
+Signed ones (`ledgerKey`) are a stream for each key. Under which key an operator finds one depends on the keys that he
+gives, and a stream's position says nothing of what was in another stream then:
+
+- One whose key is given is sent in that key's stream. It was sent before if that stream's position says so, or if that
+  of those does whose key was not known: they are sent last, so all that a key verified then had been sent as well.
+- One whose key is not known may be anybody's, and is sent only where a name sends it; not at all if the ledger has a
+  stream of a key that is not given: it may have been sent there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter, Header, own_headers
-from spark_kafka_eos.dead_letters.signature import matches, signature
+from spark_kafka_eos.dead_letters.signature import claims, fingerprint, is_signed, matches, signature
 from spark_kafka_eos.kafka.partitions import TopicPartition
 
 REPLAYS = "__kafka_eos.replays"
@@ -26,22 +34,60 @@ MOST_STREAMS = 1_000  # of one plan: each is a transactional.id, and causes may 
 _DIGITS = 9  # what is longer is no number of replays
 
 RecordPosition = tuple[TopicPartition, int]  # a dead letter's partition and offset
+Left = Literal["replayed", "other key", "unsigned"]  # why one is not sent
 
 
 class Stream(NamedTuple):
     """Dead letters of one cause that were replayed `replays` times before; `MOST` stands for all greater numbers.
 
-    Signed ones are apart from those that anybody may have written.
+    Those with a signature are apart from those that anybody may have written. `key` is the fingerprint of the key that
+    verifies it, "" if none that is known does.
     """
 
     cause: str
     replays: int
     signed: bool = False
+    key: str = ""
 
     @property
     def suffix(self) -> str:
         """What the transactional.id of its replay ends with."""
-        return f".{self.cause}.{self.replays}" + (".signed" if self.signed else "")
+        return (
+            f".{self.cause}.{self.replays}" + (".signed" if self.signed else "") + (f".{self.key}" if self.key else "")
+        )
+
+    @property
+    def unknown(self) -> Stream:
+        """The stream of those that nobody knows the key of."""
+        return self._replace(key="")
+
+
+def stream_of(
+    cause: str, headers: Sequence[Header], secrets: Sequence[str], key: bytes | None, value: bytes | None
+) -> Stream:
+    """The stream of a dead letter, for who knows these secrets."""
+    verifies = (fingerprint(secret) for secret in secrets if is_signed([secret], key, value, headers))
+    return Stream(cause, replays_of(headers, secrets, key, value), claims(headers), next(verifies, ""))
+
+
+def misses_key(stream: Stream, prefix: str, ids: Iterable[str], secrets: Collection[str]) -> bool:
+    """Whether these dead letters, whose key is not known, may have been sent in the stream of a key that is not given.
+
+    `prefix` is what the transactional ids begin with, `ids` are those that the ledger has.
+    """
+    if not stream.signed or stream.key:
+        return False
+    keyed, given = f"{prefix}{stream.suffix}.", set(map(fingerprint, secrets))
+    return any(each.startswith(keyed) and each.removeprefix(keyed) not in given for each in ids)
+
+
+def why_left(stream: Stream, *, max_replays: int, keys: bool, named: bool, misses_key: bool) -> Left | None:
+    """Why its dead letters are not sent; `keys` and `named`: whether there are keys, and names of where they go."""
+    if stream.replays >= max_replays:
+        return "replayed"
+    if misses_key:
+        return "other key"
+    return "unsigned" if keys and not stream.key and not named else None
 
 
 def query_of(topic: str, topic_id: object) -> str:

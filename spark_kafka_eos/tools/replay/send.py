@@ -23,8 +23,7 @@ from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended, appended_topics
-from spark_kafka_eos.dead_letters.signature import claims, is_signed
-from spark_kafka_eos.errors import DataLoss, ToolFailed, TransactionAborted
+from spark_kafka_eos.errors import DataLoss, LedgerRefused, ToolFailed, TransactionAborted
 from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -38,7 +37,7 @@ from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.reserved import reserved_topics
 from spark_kafka_eos.preflight.run import preflight
 from spark_kafka_eos.tools.replay import plan as replays
-from spark_kafka_eos.tools.replay.plan import RecordPosition, Stream
+from spark_kafka_eos.tools.replay.plan import Left, RecordPosition, Stream
 from spark_kafka_eos.tools.replay.stored import ReadProgress, StoredLetter, letters, ranges_of
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.owner import owner_of
@@ -51,12 +50,14 @@ _ROWS = 100  # that are encoded at a time: a dead letter may be as large as a re
 @dataclass(slots=True, kw_only=True)
 class PendingStream:
     """A stream that waits: where it goes, which of its dead letters were not replayed yet, its last commit, and whose
-    its transactional.id is, None if unknown.
+    its transactional.id is, None if unknown. Those below `sent` were replayed; `left` is why the others stay.
     """
 
     stream: Stream
     options: SinkOptions
     entry: LedgerEntry | None
+    sent: Mapping[TopicPartition, int]
+    left: Left | None = None
     owner: ProducerEpoch | None = None
     targets: Counter[str] = field(default_factory=Counter)
     positions: list[RecordPosition] = field(default_factory=list)
@@ -64,8 +65,8 @@ class PendingStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """What a replay sends, and what it leaves because it was replayed too often, or because nobody named a topic for
-    what is not signed. `ends` are the topic's at its start.
+    """What a replay sends, and what it leaves because it was replayed too often, because nobody named a topic for what
+    is not signed, or because another key is needed. `ends` are the topic's at its start.
 
     `query_id` names the topic by its id: in a topic that was deleted and created again, everything is new.
     """
@@ -75,6 +76,7 @@ class ReplayPlan:
     parts: Sequence[PendingStream]
     skipped: Mapping[Stream, int]
     unsigned: int = 0
+    other_key: int = 0
 
     @property
     def records(self) -> int:
@@ -88,7 +90,7 @@ class ReplayPlan:
     @property
     def believed(self) -> list[str]:
         """Those of them that headers name which may be anybody's: not signed, or nobody has the key to check that."""
-        unchecked = (part for part in self.parts if not (part.stream.signed and part.options.ledger_key))
+        unchecked = (part for part in self.parts if not part.stream.key)
         return sorted({topic for part in unchecked for topic in part.targets})
 
 
@@ -108,23 +110,20 @@ def plan(
     """Read the topic once, and compare it with the ledgers. Writes nothing.
 
     `options` are the sink's, without a transactional.id. With their `ledgerKey`, dead letters that are not signed with
-    it are left, unless `to` or `named` say where they may go. Raises ToolFailed if it is unknown where a dead letter
-    goes, or if that is the topic itself, a ledger topic or one of Kafka's own: headers may be anybody's; and if the
-    transactional.id is another topic's.
+    it are left, unless `to` or `named` say where they may go. Those that a replay with a key that is not given may have
+    sent are left in any case. Raises ToolFailed if it is unknown where a dead letter goes, or if that is the topic
+    itself, a ledger topic or one of Kafka's own: headers may be anybody's; and if the transactional.id is another
+    topic's.
     """
-    common = sink_options({**options, "kafka.transactional.id": transactional_id})
-    ledger_topic, secrets = common.ledger_topic, [key.reveal() for key in common.ledger_key]
-    ledger = LedgerReader(cluster, ledger_topic)
-    ledger.read()  # once, however many streams the headers make: those without a record have no entry
+    ledgers = _Ledgers(cluster, topic, options, transactional_id)
+    secrets, query_id = ledgers.secrets, ledgers.query_id
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
-    query_id = replays.query_of(topic, cluster.topic(topic).id)
     parts: dict[Stream, PendingStream] = {}
     skipped: Counter[Stream] = Counter()
-    unsigned = 0
     nowhere: list[StoredLetter] = []
     reserved: dict[str, str | None] = {}
     for stored in letters(cluster, ranges, progress):
-        stream = _stream(stored, secrets)
+        stream = replays.stream_of(stored.letter.cause, stored.headers, secrets, stored.key, stored.value)
         if causes and stream.cause not in causes:
             continue
         if stream not in parts:
@@ -133,26 +132,16 @@ def plan(
                     f"the dead letters name more than {replays.MOST_STREAMS:,} causes; nothing was sent",
                     action="Somebody else writes to this topic. Select causes with --cause.",
                 )
-            own = {"kafka.transactional.id": f"{transactional_id}{stream.suffix}"}
-            sink = sink_options({**options, **own})
-            parts[stream] = PendingStream(
-                stream=stream,
-                options=sink,
-                entry=_entry(cluster, sink, topic) if sink.transactional_id in ledger.by_id else None,
-            )
+            parts[stream] = ledgers.pending(stream, max_replays=max_replays, named=to is not None or bool(named))
         part = parts[stream]
-        if stored.offset < _position(part.entry, query_id).get(stored.partition, 0):
+        if stored.offset < part.sent.get(stored.partition, 0):
             continue
-        if stream.replays >= max_replays:
+        if part.left is not None:
             skipped[stream] += 1
-            continue
-        if secrets and not stream.signed and to is None and not named:
-            skipped[stream] += 1
-            unsigned += 1
             continue
         where = replays.destination(stored.letter, to)
         if where is not None and where not in reserved:
-            reserved[where] = _why_reserved(cluster, where, ledger_topic)
+            reserved[where] = _why_reserved(cluster, where, ledgers.topic)
         if where is None or where == topic or reserved[where] is not None:
             nowhere.append(stored)
             continue
@@ -160,16 +149,53 @@ def plan(
         part.positions.append((stored.partition, stored.offset))
     if nowhere:
         raise _refused(topic, nowhere, to, reserved)
-    waiting = [parts[stream] for stream in sorted(parts) if parts[stream].positions]
+    ordered = sorted(parts, key=lambda stream: (not stream.key, stream))  # unknown keys last: see `replay.plan`
+    waiting = [parts[stream] for stream in ordered if parts[stream].positions]
     for part in waiting:
         part.owner = owner_of(cluster, part.options.transactional_id)
+    left: Counter[Left | None] = Counter()
+    for stream, number in skipped.items():
+        left[parts[stream].left] += number
     return ReplayPlan(
         query_id=query_id,
         ends={offset_range.partition: offset_range.end for offset_range in ranges},
         parts=waiting,
         skipped=dict(skipped),
-        unsigned=unsigned,
+        unsigned=left["unsigned"],
+        other_key=left["other key"],
     )
+
+
+class _Ledgers:
+    """The ledgers of a topic's streams."""
+
+    def __init__(self, cluster: Cluster, topic: str, options: Mapping[str, str], transactional_id: str) -> None:
+        common = sink_options({**options, "kafka.transactional.id": transactional_id})
+        self._cluster, self._source, self._options, self._prefix = cluster, topic, options, transactional_id
+        self.topic = common.ledger_topic
+        self.secrets = [key.reveal() for key in common.ledger_key]
+        self.query_id = replays.query_of(topic, cluster.topic(topic).id)
+        reader = LedgerReader(cluster, self.topic)
+        reader.read()  # once, however many streams the headers make: those without a record have no entry
+        self._ids = reader.by_id.keys()
+
+    def pending(self, stream: Stream, *, max_replays: int, named: bool) -> PendingStream:
+        """The stream, before its dead letters are looked at. Raises what `_entry` raises."""
+        sink, entry = self._of(stream)
+        sent = _position(entry, self.query_id)
+        if stream.key:
+            _, unknown = self._of(stream.unknown)
+            for tp, offset in _position(unknown, self.query_id).items():
+                sent[tp] = max(offset, sent.get(tp, 0))
+        misses_key = replays.misses_key(stream, self._prefix, self._ids, self.secrets)
+        left = replays.why_left(
+            stream, max_replays=max_replays, keys=bool(self.secrets), named=named, misses_key=misses_key
+        )
+        return PendingStream(stream=stream, options=sink, entry=entry, sent=sent, left=left)
+
+    def _of(self, stream: Stream) -> tuple[SinkOptions, LedgerEntry | None]:
+        sink = sink_options({**self._options, "kafka.transactional.id": f"{self._prefix}{stream.suffix}"})
+        return sink, _entry(self._cluster, sink, self._source) if sink.transactional_id in self._ids else None
 
 
 def require_named(planned: ReplayPlan, named: Collection[str]) -> None:
@@ -244,15 +270,15 @@ def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: 
     return sent
 
 
-def _stream(stored: StoredLetter, secrets: Sequence[str]) -> Stream:
-    """Without the key, a signature is not checked, but keeps its dead letter apart, as with the key."""
-    signed = is_signed(secrets, stored.key, stored.value, stored.headers) if secrets else claims(stored.headers)
-    return Stream(stored.letter.cause, replays.replays_of(stored.headers, secrets, stored.key, stored.value), signed)
-
-
 def _entry(cluster: Cluster, sink: SinkOptions, topic: str) -> LedgerEntry | None:
     """The stream's last entry. Raises ToolFailed if it is not of a replay of a topic of this name."""
-    entry = last_entry(cluster, sink.ledger_topic, sink.transactional_id, ignore_open=True, signer=signer_of(sink))
+    try:
+        entry = last_entry(cluster, sink.ledger_topic, sink.transactional_id, ignore_open=True, signer=signer_of(sink))
+    except LedgerRefused as refused:
+        raise refused.replaced(
+            action="Nothing was sent. Use the release of the replay before, or a later one. Give the keys that replays "
+            "before had, too, after the new one: --option ledgerKey=NEW,OLD. If they had none, go on without."
+        ) from None
     if entry is not None and not replays.is_of(topic, entry.query_id):
         raise ToolFailed(
             f"{sink.transactional_id!r} holds the progress of {entry.query_id!r}; nothing was sent",

@@ -92,6 +92,14 @@ def test_what_is_left_because_nobody_signed_it_is_said_apart():
     )
 
 
+def test_what_is_left_for_want_of_a_key_is_said_apart():
+    left = ReplayPlan(query_id="q", ends={}, parts=(), skipped={Stream("undecodable", 0, signed=True): 3}, other_key=3)
+    assert said(left, dry_run=False) == (
+        "Dead letters sent back: 0. Left, because a replay with another ledgerKey may have sent them: 3. "
+        "Give that key, too: --option ledgerKey=NEW,OLD."
+    )
+
+
 @pytest.mark.parametrize("command", ["show", "count", "replay"])
 def test_brokers_that_are_missing_are_a_usage_error_that_names_the_flag(command):
     ended = CliRunner().invoke(app, ["dead-letters", command, "dead"])

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.dead_letters.headers import DeadLetter
+from spark_kafka_eos.dead_letters.signature import MAC, fingerprint, signature
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.tools.replay.plan import (
     MOST,
     REPLAYS,
+    Stream,
     batches,
     destination,
+    misses_key,
     partition_of,
     replayed_headers,
     replays_of,
+    stream_of,
 )
 from tests.letters import headers_of
 
@@ -75,6 +79,34 @@ def test_with_a_key_only_a_number_that_is_signed_for_this_record_counts():
     assert replays_of(once, [KEY], b"k", b"w") == 0, "of another record"
     changed = [(REPLAYS, b"5") if name == REPLAYS else (name, value) for name, value in once]
     assert replays_of(changed, [KEY], b"k", b"v") == 0
+
+
+def test_each_key_has_a_stream_and_what_none_verifies_another():
+    own = headers_of(READ)
+    signed = [*own, (MAC, signature(OLDER, b"k", b"v", own))]
+
+    def found(headers, secrets, value=b"v"):
+        return stream_of("undecodable", headers, secrets, b"k", value)
+
+    plain = Stream("undecodable", 0)
+    unknown, known = plain._replace(signed=True), Stream("undecodable", 0, signed=True, key=fingerprint(OLDER))
+    assert found(own, [KEY]) == found(own, []) == plain
+    assert found(signed, [OLDER]) == found(signed, [KEY, OLDER]) == known
+    assert found(signed, [KEY]) == found(signed, []) == found(signed, [OLDER], b"of another record") == unknown
+    assert known.unknown == unknown
+    assert len({plain.suffix, unknown.suffix, known.suffix}) == 3
+
+
+def test_what_no_key_verifies_waits_for_the_keys_that_replays_before_had():
+    unknown = Stream("undecodable", 0, signed=True)
+    known = unknown._replace(key=fingerprint(OLDER))
+    ids = [f"t{stream.suffix}" for stream in (unknown, known, Stream("undecodable", 0))]
+    assert misses_key(unknown, "t", ids, []) and misses_key(unknown, "t", ids, [KEY])
+    assert not misses_key(unknown, "t", ids, [KEY, OLDER])
+    assert not misses_key(unknown, "u", ids, []), "of another replay"
+    assert not misses_key(unknown._replace(replays=1), "t", ids, []), "of another stream"
+    assert not misses_key(known, "t", ids, [OLDER])
+    assert not misses_key(Stream("undecodable", 0), "t", ids, []), "nobody signed it"
 
 
 def test_batches_go_forward_in_each_partition():

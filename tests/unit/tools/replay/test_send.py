@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_eos.dead_letters.headers import DeadLetter
-from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.dead_letters.signature import MAC, signature
+from spark_kafka_eos.errors import LedgerRefused, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.wire.decode import decode
@@ -78,13 +79,15 @@ def kafka(monkeypatch):
     return KafkaModel(2, {"dead": 2, "in": 1, "clean": 1})
 
 
-def put_aside(kafka: KafkaModel, *letters: DeadLetter, partition: int = 0) -> None:
-    """Dead letters with these headers; their values count from where the partition ends."""
+def put_aside(kafka: KafkaModel, *letters: DeadLetter, partition: int = 0, key: str = "") -> None:
+    """Dead letters with these headers, signed with a key; their values count from where the partition ends."""
     log = kafka.partitions[DEAD._replace(partition=partition)]
     for letter in letters:
         value = b"%d-%d" % (partition, log.end_offset)
+        own = headers_of(letter)
+        own += [(MAC, signature(key, b"k", value, own))] if key else []
         headers = pa.array(
-            [[{"key": name, "value": each} for name, each in headers_of(letter)]],
+            [[{"key": name, "value": each} for name, each in own]],
             pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
         )
         batch = encode(pa.array([b"k"]), pa.array([value]), 0, headers)
@@ -107,8 +110,16 @@ def sent(kafka: KafkaModel, topic: str = "in") -> list[tuple[bytes, bytes | None
     return found
 
 
-def planned(kafka: KafkaModel, **more: Any) -> send.ReplayPlan:
-    return send.plan(kafka.cluster(), "dead", GIVEN, "replay", **more)
+def planned(kafka: KafkaModel, *, keys: str = "", **more: Any) -> send.ReplayPlan:
+    given = GIVEN | ({"ledgerKey": keys} if keys else {})
+    return send.plan(kafka.cluster(), "dead", given, "replay", **more)
+
+
+def replay(kafka: KafkaModel, keys: str, **more: Any) -> tuple[list[bytes], int, int]:
+    """The values that a replay with these keys sends; how many it leaves as not signed, and as of another key."""
+    before, plan = len(sent(kafka)), planned(kafka, keys=keys, **more)
+    send.run(kafka.cluster(), plan, more.get("to"))
+    return [value for value, _ in sent(kafka)[before:]], plan.unsigned, plan.other_key
 
 
 def test_what_is_planned_is_sent_once_however_often_it_is_planned(kafka):
@@ -204,3 +215,72 @@ def test_under_the_id_of_another_topics_replay_nothing_is_sent(kafka):
     assert "nothing was sent" in str(refused.value)
     assert "--transactional-id" in refused.value.action
     assert send.plan(kafka.cluster(), "other", GIVEN, "other.replay").records == 1
+
+
+OLD, NEW = "an old key of many letters", "a new key of many letters"
+BOTH = f"{NEW},{OLD}"
+
+
+def test_what_was_sent_with_a_key_is_not_sent_again_without_it(kafka):
+    put_aside(kafka, of(), key=OLD)
+    assert replay(kafka, OLD) == ([b"0-0"], 0, 0)
+    put_aside(kafka, of(), key=NEW)
+    assert replay(kafka, NEW, to="in") == ([b"0-1"], 0, 1)
+    assert replay(kafka, "", to="in") == ([], 0, 2)
+    assert replay(kafka, BOTH, to="in") == ([], 0, 0)
+    put_aside(kafka, of(), key=OLD)
+    assert replay(kafka, BOTH) == ([b"0-2"], 0, 0)
+
+
+def test_what_was_not_sent_for_want_of_its_key_is_sent_with_it(kafka):
+    put_aside(kafka, of(), key=OLD)
+    put_aside(kafka, of(), key=NEW)
+    assert replay(kafka, NEW) == ([b"0-1"], 1, 0)
+    assert replay(kafka, BOTH) == ([b"0-0"], 0, 0)
+    assert replay(kafka, BOTH, to="in") == ([], 0, 0)
+
+
+@pytest.mark.parametrize("keys", [NEW, ""])
+def test_what_was_sent_by_name_without_its_key_is_not_sent_again_with_it(kafka, keys):
+    put_aside(kafka, of(), key=OLD)
+    assert replay(kafka, keys, to="in") == ([b"0-0"], 0, 0)
+    put_aside(kafka, of(), key=OLD)
+    if keys:
+        assert replay(kafka, BOTH, to="in") == ([b"0-1"], 0, 0)
+        assert replay(kafka, keys, to="in") == ([], 0, 1)
+    else:
+        with pytest.raises(LedgerRefused, match="not signed with ledgerKey"):
+            planned(kafka, keys=BOTH)
+
+
+def test_of_a_replay_by_name_what_is_signed_is_committed_first(kafka):
+    """Else, had it ended in between, what its key verifies would be taken for sent by name."""
+    put_aside(kafka, of(), key=OLD)
+    put_aside(kafka, of(), of("a"), key=NEW)
+    plan = planned(kafka, keys=NEW, to="in")
+    assert [(bool(part.stream.key), part.stream.cause) for part in plan.parts] == [
+        (True, "a"), (True, "undecodable"), (False, "undecodable")
+    ]  # fmt: skip
+
+
+def test_a_signature_that_nobody_believes_keeps_nothing_else_back(kafka):
+    put_aside(kafka, of(), key=OLD)
+    put_aside(kafka, of(), key=NEW)
+    assert replay(kafka, NEW) == ([b"0-1"], 1, 0)
+    assert planned(kafka, keys=NEW).believed == []
+    forged = "a key of somebody else"
+    put_aside(kafka, of(), key=forged)
+    put_aside(kafka, of())
+    put_aside(kafka, of(), key=NEW)
+    assert replay(kafka, NEW) == ([b"0-4"], 3, 0)
+    assert planned(kafka, keys=NEW, to="in").believed == ["in"]
+    assert replay(kafka, NEW, to="in") == ([b"0-3", b"0-0", b"0-2"], 0, 0)
+
+
+def test_progress_that_another_key_signed_is_refused_and_the_refusal_says_how_to_give_it(kafka):
+    put_aside(kafka, of())
+    assert replay(kafka, OLD, to="in") == ([b"0-0"], 0, 0)
+    with pytest.raises(LedgerRefused, match="not signed with ledgerKey") as refused:
+        planned(kafka, keys=NEW)
+    assert "Nothing was sent" in refused.value.action and "ledgerKey=NEW,OLD" in refused.value.action
+    assert replay(kafka, BOTH, to="in") == ([], 0, 0)
