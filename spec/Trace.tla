@@ -271,7 +271,7 @@ Silent ==
                     /\ To(r, [Cleared(m) EXCEPT !.at = "describe", !.epoch = None])
                     /\ Unchanged
                  \/ (* Before it appends anything, it found the open transaction of who has taken the id since. *)
-                    /\ m.at \in AppendingRows /\ m.layout = << >> /\ ~m.again /\ Taken(m.epoch)
+                    /\ m.at \in AppendingRows \cup {"read"} /\ m.layout = << >> /\ ~m.again /\ Taken(m.epoch)
                     /\ Go(r, "ask if held")
                     /\ Unchanged
                  \/ (* It read that there is nothing to write, and asks whose the id is. *)

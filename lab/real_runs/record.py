@@ -27,7 +27,7 @@ from spark_kafka_eos.reading.records import read
 _OFFSETS_TOPIC = "__consumer_offsets"
 _FAULTS = 2, 6  # how many, at least and at most
 _HOLDS, _SPOILS = 0.6, 0.3  # how often
-_SENT_ONCE = ("Produce", "EndTxn")  # in one epoch, with the same content
+_SENT_ONCE = ("Produce", "EndTxn")  # in one epoch, the same record batch or end
 _numbers = itertools.count(1)
 
 
@@ -113,16 +113,23 @@ def record(
 
 
 def given_up(steps: Sequence[Step]) -> frozenset[int]:
-    """The requests that their senders sent again although the brokers had carried them out: they had given them up when
-    the answer was on its way to them, so none of them has taken it.
+    """The requests of which their senders sent something again that the brokers had carried out: they had given them up
+    when the answer was on its way to them, so none of them has taken it.
     """
-    done = frozenset(step.number for step in steps if isinstance(step, Arrived) and not any(step.answer.codes))
-    sent = [step for step in steps if isinstance(step, Requested) and step.request.api in _SENT_ONCE]
-    return done & {
+    answers = {step.number: step.answer.codes for step in steps if isinstance(step, Arrived)}
+    parts = [
+        (place, append, step)
+        for step in steps
+        if isinstance(step, Requested) and step.request.api in _SENT_ONCE
+        for place, append in enumerate(step.request.appends or (None,))
+    ]
+    return frozenset(
         first.number
-        for first, second in itertools.combinations(sent, 2)
-        if (first.driver, first.request) == (second.driver, second.request)
-    }
+        for (place, append, first), (_, another, second) in itertools.combinations(parts, 2)
+        if (first.driver, first.request.api, first.request.epoch, append)
+        == (second.driver, second.request.api, second.request.epoch, another)
+        and answers.get(first.number, ())[place : place + 1] == (0,)
+    )
 
 
 def kept_in(group: str, partitions: int = OFFSETS_PARTITIONS) -> int:
