@@ -23,6 +23,7 @@ from spark_kafka_eos.registry.avro_defaults import default_of
 from spark_kafka_eos.registry.avro_logical import factor
 from spark_kafka_eos.registry.avro_schema import NULL, Array, Avro, Enum, Field, Fixed, Map, Primitive, Record, Union
 from spark_kafka_eos.registry.avro_schema import arrow_type as arrow_type_of
+from spark_kafka_eos.registry.kinds import is_bytes, is_number, is_text
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 
 Pieces = list[pa.BinaryArray]
@@ -75,7 +76,8 @@ def _pieces(avro: Avro, column: pa.Array, path: str) -> Pieces:
             _check(pa.types.is_map(column.type), path, column, "a map")
             bounds = column.offsets.to_numpy()
             part = slice(int(bounds[0]), int(bounds[-1]))
-            entries = _text(column.keys[part]) + _pieces(avro.values, column.items[part], f"{path}.value")
+            keys = _cast(column.keys[part], pa.string(), f"{path}.key")
+            entries = _text(keys) + _pieces(avro.values, column.items[part], f"{path}.value")
             return _blocks(np.diff(bounds), entries)
         case Enum():
             return [_enum(avro, column, path)]
@@ -202,38 +204,59 @@ def _enum(avro: Enum, column: pa.Array, path: str) -> pa.BinaryArray:
 
 def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     """The column as `kind`, which must hold all its values and mean the same: Arrow would take a number for a time of
-    any unit, or a local time for one in UTC.
+    any unit, a local time for one in UTC, and a text for anything that it can be read as.
     """
     meanings = _meaning(column.type), _meaning(kind)
-    if meanings[0] != meanings[1] and meanings not in _SAME_MEANING and "" not in meanings:
+    if meanings[0] != meanings[1] and meanings not in _SAME_MEANING:
         raise InvalidSchema(
             f"{path} has the type {column.type}, and its Avro schema wants {kind}",
-            action="Cast the column: the unit or the time zone is not guessed.",
+            action="Cast the column: what a text says, a unit and a time zone are not guessed.",
         )
     try:
         if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
             # Arrow would ask for the digits of the largest number of the type.
-            column = column.cast(pa.decimal256(76, kind.scale))
-        cast = column.cast(kind)
+            cast = column.cast(pa.decimal256(76, kind.scale)).cast(kind)
+        elif pa.types.is_floating(kind) and pa.types.is_decimal(column.type):
+            cast = _nearest_float(column, kind)
+        else:
+            cast = column.cast(kind)
     except pa.ArrowNotImplementedError:
         raise InvalidSchema(f"{path} has the type {column.type}, and its Avro schema wants {kind}") from None
     except pa.ArrowInvalid:  # its text has the value
         raise _out_of_range(kind, path) from None
-    narrows = pa.types.is_float32(kind) and pa.types.is_float64(column.type)
-    if narrows and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py():
+    if pa.types.is_floating(column.type) and not _holds(cast, column):
         raise _out_of_range(kind, path)
     return cast
+
+
+def _nearest_float(decimals: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Arrow's own cast is wrong in the last bit of many: 8623.88 would be 8623.880000000001."""
+    return decimals.cast(pa.string()).cast(kind)
+
+
+def _holds(cast: pa.Array, column: pa.Array) -> bool:
+    """Whether Arrow has made of each float the same number, or of a double a float: it rounds to a decimal's digits,
+    and to infinity.
+    """
+    if pa.types.is_decimal(cast.type):
+        return bool(pc.all(pc.equal(_nearest_float(cast, column.type), column)).as_py())
+    return not (pa.types.is_float32(cast.type) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py())
 
 
 def _out_of_range(kind: pa.DataType, path: str) -> InvalidRow:
     return InvalidRow(f"{path} has a value that is out of the range of {kind}, which its Avro schema wants")
 
 
-_SAME_MEANING = {("date", "local time")}  # its midnight, as where it is read
+_SAME_MEANING = {
+    ("date", "local time"),  # its midnight, as where it is read
+    ("bytes", "text"),  # if they are UTF-8, as the key and the value of a record are
+}
 
 
 def _meaning(kind: pa.DataType) -> str:
-    """What values of the type are; "" for texts, bytes and types without a cast: Arrow says itself what fits."""
+    """What values of the type are; "" for those of several values."""
+    if pa.types.is_dictionary(kind):
+        return _meaning(kind.value_type)
     if pa.types.is_timestamp(kind):
         return "local time" if kind.tz is None else "point in time"
     if pa.types.is_date(kind):
@@ -242,8 +265,11 @@ def _meaning(kind: pa.DataType) -> str:
         return "other time"
     if pa.types.is_boolean(kind):
         return "truth"
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return "number" if number else ""
+    if is_text(kind):
+        return "text"
+    if is_bytes(kind):
+        return "bytes"
+    return "number" if is_number(kind) else ""
 
 
 def _fixed(avro: Fixed, column: pa.Array, path: str) -> pa.BinaryArray:
@@ -257,7 +283,8 @@ def _fixed(avro: Fixed, column: pa.Array, path: str) -> pa.BinaryArray:
             table = np.ascontiguousarray(filled[:, -avro.size :])
             return from_offsets(np.arange(len(table) + 1, dtype=np.int32) * np.int32(avro.size), table.reshape(-1))
         case "uuid":
-            return pa.array([_uuid(value, path) for value in column.to_pylist()], pa.binary())
+            texts = _cast(column, pa.string(), path).to_pylist()
+            return pa.array([_uuid(value, path) for value in texts], pa.binary())
     column = _cast(column, pa.binary(), path)
     if (lengths(column) != avro.size).any():
         raise InvalidRow(f"{path} has a value that is not {avro.size} bytes long, as {avro.name} wants")
