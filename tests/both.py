@@ -17,7 +17,7 @@ from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.micro_batch import MicroBatch
-from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
@@ -89,10 +89,10 @@ class Kafka(KafkaModel):
             coordinator.time_out()
 
 
-def driver(kafka: Kafka, table: Table) -> SharedTransaction:
+def driver(kafka: Kafka, table: Table, options: SinkOptions = OPTIONS) -> SharedTransaction:
     """A new process of the query."""
-    cluster, decide = kafka.cluster(PATIENCE), decide_micro_batch(OPTIONS)
-    return SharedTransaction(OPTIONS, cluster, decide, participant=table, clock=kafka.clock)
+    cluster, decide = kafka.cluster(PATIENCE), decide_micro_batch(options)
+    return SharedTransaction(options, cluster, decide, participant=table, clock=kafka.clock)
 
 
 def batch(number: int, run: str = "run", **changes: Any) -> MicroBatch:

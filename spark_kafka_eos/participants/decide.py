@@ -3,6 +3,7 @@
 | the table holds | its Kafka transaction | the ledger's verdict on the batch | verdict |
 |---|---|---|---|
 | something that is not a token of this transactional.id | any | any | refuse |
+| a batch that is not the ledger's, of another Kafka cluster | any | any | refuse |
 | a batch after the ledger's | open | any | finish: EndTxn(commit) for that transaction, then look again |
 | any token, or none | any | refuse, or a second call | as the ledger |
 | no token, and a lower version than in the ledger's entry | any | write, skip | refuse: the table lost a commit |
@@ -70,14 +71,17 @@ def decide(
     verdict: Verdict,
     *,
     transactional_id: str,
+    cluster: str,
 ) -> Verdict | Finish:
     """What to do with `batch`, on which the ledger's verdict is `verdict`, given its last `entry`, and what the table
-    holds.
+    holds. `cluster` is the sink's, "" if it has no id.
     """
     if isinstance(token, UnreadableToken):
         return refusal.unreadable(token)
     if token is not None and token.identity.transactional_id != transactional_id:
         return refusal.other_id(token)
+    if token is not None and _is_elsewhere(token, entry, cluster):
+        return refusal.other_cluster(token, cluster, batch)
     ahead = token is not None and _is_ahead(token, entry)
     if token is not None and ahead and transaction == "open":
         return Finish(token=token)
@@ -91,6 +95,13 @@ def decide(
         return verdict if isinstance(verdict, Skip) else _unsettled(token, transaction, batch)
     assert entry is not None, "without an entry, every token is ahead"
     return verdict if token.names(entry) else refusal.behind(token, entry)
+
+
+def _is_elsewhere(token: Token, entry: LedgerEntry | UnreadableEntry | None, cluster: str) -> bool:
+    """Whether the token's batch is in the table and in another cluster, whose ledger this `entry` is not."""
+    if not (token.cluster and cluster) or token.cluster == cluster:
+        return False
+    return not (isinstance(entry, LedgerEntry) and token.names(entry))
 
 
 def _is_ahead(token: Token, entry: LedgerEntry | UnreadableEntry | None) -> bool:

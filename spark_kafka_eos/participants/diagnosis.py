@@ -84,7 +84,14 @@ def _looked(cluster: Cluster, options: SinkOptions, table: TableVersion, planned
 
     def with_table(batch: MicroBatch, verdict: Verdict) -> Verdict | Finish:
         return decide(
-            table.version, token, transaction, entry, batch, verdict, transactional_id=options.transactional_id
+            table.version,
+            token,
+            transaction,
+            entry,
+            batch,
+            verdict,
+            transactional_id=options.transactional_id,
+            cluster=cluster.cluster_id(),
         )
 
     return TableDiagnosis(

@@ -39,6 +39,22 @@ def other_id(token: Token) -> Refuse:
     )
 
 
+def other_cluster(token: Token, cluster: str, batch: MicroBatch) -> Refuse:
+    """The table took part on another cluster."""
+    again = (token.query_id, token.batch_id) == (batch.query_id, batch.batch_id)
+    return Refuse(
+        reason=f"the table has {token}, which was written together with the Kafka cluster {token.cluster}, but the "
+        f"sink's is {cluster}",
+        meaning="The sink was moved to another cluster, which does not show whether that one has the same batch",
+        actions=(
+            "Start the query with the brokers of that cluster.",
+            "To go on with this cluster, let that one complete the batch first, and then give the table a new key: it "
+            "takes part from the next batch on."
+            + (" If that cluster is gone, delete the batch's rows before: they are written again." if again else ""),
+        ),
+    )
+
+
 def unknown_ledger(token: Token) -> Refuse:
     """The ledger is unreadable, and the operator has resolved that for Kafka."""
     return Refuse(

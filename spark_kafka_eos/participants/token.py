@@ -1,12 +1,14 @@
 """The token: which Kafka transaction the table's last rows belong to, and which batch they are. Pure.
 
     {"v": 1, "id": transactional id, "producer": producer id, "epoch": epoch, "tv": transaction.version,
-     "query": query id, "batch": batch id, "digest": digest of the batch's range, "serial": of its ledger entry,
-     "records": n, "bytes": n, "mac": signature with ledgerKey}
+     "cluster": id of the Kafka cluster, "query": query id, "batch": batch id, "digest": digest of the batch's range,
+     "serial": of its ledger entry, "records": n, "bytes": n, "mac": signature with ledgerKey}
 
 With producer id and epoch, any process can commit the transaction (KIP-98: it does not belong to a connection). The
 serial tells whether the ledger's entry is older or newer. An epoch is used for one transaction, so each attempt at a
 batch has a token of its own.
+
+Tokens of earlier releases, and of clusters without an id, have no `cluster`. Earlier releases ignore the field.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class Token:
     serial: int
     records: int
     bytes: int
+    cluster: str = ""
 
     def names(self, other: LedgerEntry | MicroBatch) -> bool:
         """Whether it is the same batch, with the same range."""
@@ -50,8 +53,8 @@ class UnreadableToken:
     reason: str
 
 
-def token_of(identity: ProducerIdentity, entry: LedgerEntry, written: BatchCounts) -> Token:
-    """The token of the transaction that is prepared under `identity` and contains `entry`."""
+def token_of(identity: ProducerIdentity, entry: LedgerEntry, written: BatchCounts, cluster: str) -> Token:
+    """The token of the transaction that is prepared under `identity` on `cluster` and contains `entry`."""
     return Token(
         identity=identity,
         query_id=entry.query_id,
@@ -60,6 +63,7 @@ def token_of(identity: ProducerIdentity, entry: LedgerEntry, written: BatchCount
         serial=entry.serial,
         records=written.records,
         bytes=written.bytes,
+        cluster=cluster,
     )
 
 
@@ -77,6 +81,7 @@ def encode(token: Token, signer: Signer) -> str:
         "serial": token.serial,
         "records": token.records,
         "bytes": token.bytes,
+        **({"cluster": token.cluster} if token.cluster else {}),
     }
     return json.dumps(signer.signed(fields), separators=(",", ":"), ensure_ascii=True)
 
@@ -107,7 +112,7 @@ def decode(text: str | None, signer: Signer) -> Token | UnreadableToken | None:
             reason="it is not signed with ledgerKey: somebody else has written it, or it was written before the key "
             "was set"
         )
-    match fields:
+    match {"cluster": "", **fields}:
         case {
             "id": str(name),
             "producer": int(producer_id),
@@ -119,6 +124,7 @@ def decode(text: str | None, signer: Signer) -> Token | UnreadableToken | None:
             "serial": int(serial),
             "records": int(records),
             "bytes": int(size),
+            "cluster": str(cluster),
         }:
             identity = ProducerIdentity(
                 transactional_id=name, producer_id=producer_id, epoch=epoch, transaction_version=version
@@ -131,5 +137,6 @@ def decode(text: str | None, signer: Signer) -> Token | UnreadableToken | None:
                 serial=serial,
                 records=records,
                 bytes=size,
+                cluster=cluster,
             )
     return UnreadableToken(reason="a field is missing")

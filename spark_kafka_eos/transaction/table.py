@@ -50,8 +50,9 @@ class TableParticipant:
         batch: MicroBatch,
         transaction: Prepared,
         entry: LedgerEntry | UnreadableEntry | None,
+        cluster: str,
     ) -> Verdict | Finish:
-        """The `verdict` of the ledger, whose last `entry` this is, and of the table."""
+        """The `verdict` of the ledger of `cluster`, whose last `entry` this is, and of the table."""
         return decide(
             self.last.version,
             decode(self.last.token, self._signer),
@@ -60,6 +61,7 @@ class TableParticipant:
             batch,
             verdict,
             transactional_id=self._transactional_id,
+            cluster=cluster,
         )
 
     def fence(self) -> None:

@@ -129,7 +129,8 @@ class ParticipantSteps:
     def _verdict(
         self, verdict: verdicts.Verdict, batch: MicroBatch, transaction: Prepared
     ) -> verdicts.Verdict | Finish:
-        return self._table.verdict(verdict, batch, transaction, self._steps.ledger.entry)
+        entry = self._steps.ledger.entry
+        return self._table.verdict(verdict, batch, transaction, entry, self._cluster.cluster_id())
 
     def _finish(self, token: Token) -> KafkaEosError | None:
         """Commit the transaction of `token`, of a process that is gone; the error if that failed. The next look shows
@@ -162,7 +163,7 @@ class ParticipantSteps:
         """
         assert entry is not None
         assert written is not None
-        token = token_of(self._steps.identity, entry, written)
+        token = token_of(self._steps.identity, entry, written, self._cluster.cluster_id())
         with phase("table"):
             if self._owner.ask_why():
                 raise self._owner.timed_out(TransactionAborted("the table was not asked to commit"))

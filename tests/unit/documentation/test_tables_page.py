@@ -24,6 +24,7 @@ TOKEN = Token(
     serial=4,
     records=5,
     bytes=6,
+    cluster="there",
 )
 GIVEN = {
     "token": TOKEN,
@@ -31,6 +32,7 @@ GIVEN = {
     "batch": MicroBatch(query_id="query", batch_id=5, digest="e"),
     "version": 7,
     "records": 8,
+    "cluster": "here",
 }
 FUNCTIONS = [
     found for _, found in inspect.getmembers(refusal, inspect.isfunction) if found.__module__ == refusal.__name__

@@ -24,7 +24,9 @@ def entry(number: int, *, table: int | None = None, query_id: str = "query") -> 
     return LedgerEntry(query_id=query_id, batch_id=number, digest=f"digest {number}", serial=100 + number, table=table)
 
 
-def token(number: int, *, query_id: str = "query", digest: str | None = None, name: str = "id") -> Token:
+def token(
+    number: int, *, query_id: str = "query", digest: str | None = None, name: str = "id", cluster: str = ""
+) -> Token:
     return Token(
         identity=ProducerIdentity(transactional_id=name, producer_id=7, epoch=number),
         query_id=query_id,
@@ -33,6 +35,7 @@ def token(number: int, *, query_id: str = "query", digest: str | None = None, na
         serial=100 + number,
         records=1,
         bytes=1,
+        cluster=cluster,
     )
 
 
@@ -42,8 +45,9 @@ def decided(
     verdict: Verdict,
     transaction: Prepared = "over",
     version: int = 9,
+    cluster: str = "here",
 ) -> Verdict | Finish:
-    return decide(version, held, transaction, last, BATCH, verdict, transactional_id="id")
+    return decide(version, held, transaction, last, BATCH, verdict, transactional_id="id", cluster=cluster)
 
 
 def refusal(found: Verdict | Finish) -> str:
@@ -62,6 +66,35 @@ def test_what_is_not_a_token_of_this_id_is_refused(verdict: Verdict, transaction
     unreadable = UnreadableToken(reason="another program has written it")
     assert "another program" in refusal(decided(unreadable, entry(3), verdict, transaction))
     assert "'other'" in refusal(decided(token(3, name="other"), entry(3), verdict, transaction))
+
+
+UNREADABLE = UnreadableEntry(description="?", digest="d", serial=103)
+
+
+@pytest.mark.parametrize("transaction", EVERY_STATE)
+@pytest.mark.parametrize("verdict", EVERY_VERDICT)
+@pytest.mark.parametrize("last", [None, entry(3), entry(9), UNREADABLE])
+@pytest.mark.parametrize("number", [3, 4, 5])
+def test_where_the_table_has_a_batch_of_another_cluster_nothing_is_written_finished_or_said_to_be_missing(
+    number: int, last: LedgerEntry | UnreadableEntry | None, verdict: Verdict, transaction: Prepared
+) -> None:
+    if number == 3 and last == entry(3):
+        last = entry(2)
+    found = decided(token(number, cluster="there"), last, verdict, transaction)
+    assert "written together with the Kafka cluster there, but the sink's is here" in refusal(found)
+    assert isinstance(found, Refuse)
+    assert ("delete the batch's rows" in " ".join(found.actions)) == (number == 4), "only this one is written again"
+
+
+@pytest.mark.parametrize("verdict", [WRITE, SKIP])
+def test_a_cluster_to_which_the_ledger_was_copied_goes_on_after_the_same_batch(verdict: Verdict) -> None:
+    assert decided(token(3, cluster="there"), entry(3, table=9), verdict) is verdict
+
+
+@pytest.mark.parametrize(("cluster", "sink"), [("here", "here"), ("", "here"), ("there", ""), ("", "")])
+def test_a_token_of_the_same_cluster_or_where_one_is_not_known_counts(cluster: str, sink: str) -> None:
+    held = token(5, cluster=cluster)
+    assert decided(held, entry(3), WRITE, "open", cluster=sink) == Finish(token=held)
 
 
 @pytest.mark.parametrize("held", [None, token(3), token(4), token(5)])
@@ -149,6 +182,5 @@ def test_nobody_but_its_query_can_append_a_batch_again(held: Token) -> None:
 
 
 def test_where_the_ledger_is_unreadable_the_operators_word_does_not_cover_the_table() -> None:
-    last = UnreadableEntry(description="?", digest="d", serial=103)
-    assert "the ledger cannot be read" in refusal(decided(token(3), last, WRITE))
-    assert decided(None, last, WRITE) is WRITE
+    assert "the ledger cannot be read" in refusal(decided(token(3), UNREADABLE, WRITE))
+    assert decided(None, UNREADABLE, WRITE) is WRITE

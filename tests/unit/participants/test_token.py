@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,7 @@ tokens = st.builds(
     serial=COUNT,
     records=COUNT,
     bytes=COUNT,
+    cluster=TEXT,
 )
 TOKEN = Token(
     identity=ProducerIdentity(transactional_id="id", producer_id=7, epoch=3, transaction_version=2),
@@ -38,6 +40,7 @@ TOKEN = Token(
     serial=5,
     records=10,
     bytes=100,
+    cluster="there",
 )
 SIGNER = Signer("id", ["a key of 16 letters"])
 
@@ -45,6 +48,19 @@ SIGNER = Signer("id", ["a key of 16 letters"])
 @given(tokens, st.sampled_from([UNSIGNED, SIGNER]))
 def test_a_token_survives_the_round_trip(token: Token, signer: Signer) -> None:
     assert decode(encode(token, signer), signer) == token
+
+
+# As version 0.2 has written it.
+EARLIER = (
+    '{"v":1,"id":"id","producer":7,"epoch":3,"tv":2,"query":"query","batch":4,"digest":"d","serial":5,"records":10,'
+    '"bytes":100}'
+)
+
+
+def test_a_token_of_an_earlier_release_names_no_cluster_and_is_written_as_it_was() -> None:
+    earlier = replace(TOKEN, cluster="")
+    assert decode(EARLIER, UNSIGNED) == earlier
+    assert encode(earlier, UNSIGNED) == EARLIER
 
 
 def test_no_token_stays_none() -> None:
@@ -68,6 +84,9 @@ def changed(**fields: object) -> str:
         (encode(TOKEN, Signer("other", ["a key of 16 letters"])), SIGNER, "not signed"),
         (changed(epoch=4), SIGNER, "not signed"),
         (changed(batch=5), SIGNER, "not signed"),
+        (changed(cluster="here"), SIGNER, "not signed"),
+        (changed(cluster=""), SIGNER, "not signed"),
+        (changed(cluster=None), UNSIGNED, "a field is missing"),
         (changed(batch="5"), UNSIGNED, "a field is missing"),
     ],
 )

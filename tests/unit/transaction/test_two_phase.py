@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.errors import (
@@ -14,7 +16,7 @@ from spark_kafka_eos.errors import (
 )
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from tests.batches import reads
-from tests.both import SOURCE, Kafka, Killed, Table, batch, both_have, driver, kill, nothing, rows_of, run
+from tests.both import OPTIONS, SOURCE, Kafka, Killed, Table, batch, both_have, driver, kill, nothing, rows_of, run
 from tests.model_kafka import lost
 
 
@@ -427,6 +429,37 @@ def test_a_table_that_lost_a_commit_is_refused(kafka, table, process, lost_token
     table.now = TableVersion() if lost_token else older
     with pytest.raises(LedgerRefused, match="at version 0" if lost_token else "has batch 0 .* Kafka has batch 1"):
         run(process(), 2, run="next")
+
+
+@pytest.mark.parametrize("end", ["ended", "killed", "timed out"])
+def test_on_another_cluster_the_table_says_where_its_batch_is_and_with_a_new_key_it_takes_part_again(
+    kafka, table, process, end
+):
+    run(process(), 0)
+    if end != "ended":
+        LAST["after the table's commit"][0](kafka, table)
+        killed(process(), 1, run="killed")
+    if end == "timed out":
+        kafka.time_out()
+    other = Kafka(2)
+
+    def meet(_request, answer):
+        found = answer()
+        found.cluster_id = "other"
+        return found
+
+    other.meets["Metadata"] = meet
+    held, rows = table.now, list(table.rows)
+    for number in (1, 2):
+        with pytest.raises(LedgerRefused, match="together with the Kafka cluster model, but the sink's is other"):
+            run(driver(other, table), number, run="moved")
+    assert (table.now, table.rows, other.values) == (held, rows, [])
+    run(process(), 1, run="back")
+    both_have(kafka, table, 0, 1)
+    table.now = TableVersion()  # as with a new key
+    run(driver(other, table, replace(OPTIONS, resolve="write:none/query.2.digest 2")), 2, run="moved")
+    assert (table.rows, other.values) == (rows_of(0) + rows_of(1) + rows_of(2), rows_of(2))
+    assert '"cluster":"other"' in table.now.token
 
 
 def test_a_second_call_that_came_too_late_leaves_the_table_as_it_is(kafka, table, process):
