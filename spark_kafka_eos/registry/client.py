@@ -158,6 +158,11 @@ class Session:
             self._unknown = {missing: asked for missing, asked in self._unknown.items() if asked > since}
             if len(self._unknown) >= _MOST_UNKNOWN:
                 raise NotAsked(f"schema {key}")
+        return self._asked(key, subject, serialized)
+
+    def _asked(self, key: int | UUID, subject: str | None, serialized: bool) -> SchemaText:
+        """As `schema`, from the registry as it is now."""
+        place = (_context(subject), key, serialized)
         try:
             schema = (
                 self._by_guid(key, subject, serialized)
@@ -165,7 +170,7 @@ class Session:
                 else self._by_id(key, subject, serialized)
             )
         except UnknownSchema:
-            self._unknown[place] = since + _UNKNOWN_AGAIN
+            self._unknown[place] = time.monotonic()
             raise
         except TooLargeSchema as error:
             self._schemas[place] = error
@@ -240,10 +245,9 @@ class Session:
             return cast(int, self._fetched(lambda client: client.lookup_schema(subject, schema)).schema_id)
 
         schema_id = self._ask(f"subject {subject!r}", ask)
-        # The client answers with what it was given, without the rules.
-        return SubjectVersion(
-            subject, schema_id, self.schema(schema_id, subject=subject, serialized=text.kind == "PROTOBUF")
-        )
+        # The client answers with what it was given, without the rules. The registry knows the id by now, even if it did
+        # not when a record had it.
+        return SubjectVersion(subject, schema_id, self._asked(schema_id, subject, text.kind == "PROTOBUF"))
 
     def _read(self, fetch: _Fetch[_Read], serialized: bool) -> _Read:
         """What the registry answers; with `serialized`, a Protobuf file as a descriptor, if it has one."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.registry import client
+from spark_kafka_eos.registry.arrow import confluent_encoder
 from spark_kafka_eos.registry.avro_schema import parse
 from spark_kafka_eos.registry.client import Registry, SchemaText, SchemaType
 from spark_kafka_eos.registry.decoding import _passes, decode
@@ -205,3 +206,14 @@ def test_of_many_unknown_ids_only_the_first_hundred_are_asked_for(server, monkey
     assert "was not asked for schema 5999: it lacks too many others" in found.faults[4_999].message
     monkeypatch.setattr(client, "_UNKNOWN_AGAIN", 0.0)  # half a minute later
     assert decode(pa.array([framed(known, b"\2")]), None, registry, target).values.to_pylist() == [1]
+
+
+@pytest.mark.parametrize("unknown", [1, client._MOST_UNKNOWN])
+def test_a_schema_is_registered_although_records_had_its_id_before(server, unknown):
+    values = pa.array([framed(number, b"\2") for number in range(1, unknown + 1)], pa.binary())
+    registry = Registry.of(server.url)
+    found = decode(values, None, registry, QuerySchema(SchemaText("AVRO", '"long"')))
+    assert [fault.cause for fault in found.faults.values()] == [Cause.UNKNOWN_SCHEMA] * unknown
+    encode = confluent_encoder(server.url, subject="new-value", schema='"long"', register=True)
+    encoded = encode(pa.array([1]))
+    assert decode(encoded, None, registry, QuerySchema(SchemaText("AVRO", '"long"'))).values.to_pylist() == [1]
