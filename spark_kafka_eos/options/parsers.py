@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
+from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.kafka.auth.security import TLS_VERSIONS
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.options.outputs import OutputTopic
@@ -32,6 +33,7 @@ _BROKEN_VERSIONS = ("TLSv1.1", "TLSv1", "SSLv3", "SSLv2Hello")
 _SHIFTS = {"": 0, "b": 0} | {
     f"{unit}{b}": shift for unit, shift in zip("kmgt", (10, 20, 30, 40), strict=True) for b in ("", "b")
 }
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -75,7 +77,7 @@ def only(*accepted: str, why: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value.strip().lower() not in accepted:
             raise ValueError(f"only {' or '.join(accepted)} is supported, not {value!r}: {why}")
-        return value
+        return value.strip()
 
     return parse
 
@@ -85,6 +87,11 @@ def text(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be empty")
     return value.strip()
+
+
+def password(value: str) -> Secret:
+    """A secret of Kafka's Java clients, which drop what `String.trim` does around it (`ConfigDef.parseType`)."""
+    return Secret(value.strip(_TRIMMED))
 
 
 def location(value: str) -> str:

@@ -288,3 +288,7 @@ def test_ports_and_partitions_have_only_the_digits_0_to_9():
         p.addresses("broker:９０９２")
     with pytest.raises(ValueError, match="is not a topic with a partition"):
         p.output_topics("orders:３")
+
+
+def test_a_value_that_is_the_only_one_has_no_blanks_around_it():
+    assert p.only("oidc", why="")(" OIDC ") == "OIDC"

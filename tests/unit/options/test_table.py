@@ -268,3 +268,20 @@ def test_a_value_that_does_not_parse_names_its_option_as_documented():
     with pytest.raises(ConfigurationError, match="option 'kafka.max.request.size': 'many' is not a whole number"):
         parse_options({"kafka.message.max.bytes": "many"}, SINK)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+OF_JAVA = ["sasl.jaas.config", "sasl.oauthbearer.client.credentials.client.secret", "ssl.truststore.password",
+           "ssl.keystore.password", "ssl.keystore.key", "ssl.key.password"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_JAVA)
+def test_a_password_of_java_has_no_blanks_around_it_as_in_javas_clients(name: str) -> None:
+    given = {f"kafka.{name}": " \tchange it\N{NO-BREAK SPACE} \r"}
+    (value,) = parse_options(given, SOURCE).values()
+    assert value == Secret("change it\N{NO-BREAK SPACE}")
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "sasl.oauthbearer.config"])
+def test_a_password_of_librdkafka_keeps_its_blanks(name: str) -> None:
+    (value,) = parse_options({f"kafka.{name}": " s "}, SOURCE).values()
+    assert value == Secret(" s ")
