@@ -306,7 +306,7 @@ def _offsets_before_the_buckets() -> Iterator[None]:
         before = reader.read(range(8), nothing, (), [self._options.ledger_topic])
 
         def read(_numbers: Any, began: BucketRecord, *_: Any) -> Any:
-            return latest([began.offsets, before])
+            return latest([began, before])
 
         own = self._transaction.steps.ledger._buckets  # drivers take turns: a patch of the class would outlive one
         with mock.patch.object(own, "read", read):

@@ -89,7 +89,8 @@ class OffsetRange:
 
     `topic_id` is the id of the topic (KIP-516), None if unknown: a topic that was created again has the same name and
     offsets, but other records. `leader_epoch` is the epoch of the leader when the range was planned (KIP-320), -1 if
-    unknown: a broker that only knows an earlier one is outdated.
+    unknown: a broker that only knows an earlier one is outdated. `last_epoch` is that of the last record batch before
+    `start` that was read, -1 if unknown: a leader whose log was truncated has another one there (KIP-595).
     """
 
     partition: TopicPartition
@@ -97,6 +98,7 @@ class OffsetRange:
     end: int
     topic_id: uuid.UUID | None = None
     leader_epoch: int = -1
+    last_epoch: int = -1
 
     @property
     def size(self) -> int:
@@ -108,7 +110,10 @@ MAX_METADATA_BYTES = 4_096  # that a broker accepts, unless its offset.metadata.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetAndMetadata:
-    """A consumer group's committed offset; `metadata` has at most MAX_METADATA_BYTES."""
+    """A consumer group's committed offset; `metadata` has at most MAX_METADATA_BYTES. `leader_epoch` is that of the
+    last record before the offset (KIP-320), -1 if unknown.
+    """
 
     offset: int
     metadata: str = ""
+    leader_epoch: int = -1

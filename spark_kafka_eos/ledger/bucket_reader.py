@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from spark_kafka_eos.errors import LedgerRefused
-from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger import bucket_record
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
@@ -28,7 +28,7 @@ class BucketReader:
 
     def read(
         self, numbers: Iterable[int], began: BucketRecord, read: Collection[str], topics: Iterable[str]
-    ) -> dict[TopicPartition, int]:
+    ) -> BucketRecord:
         """Where partitions are read on: where they `began`, or where these buckets have ended since, by the records in
         these ledger `topics`. `read` are the topics that will be read.
 
@@ -39,9 +39,9 @@ class BucketReader:
         records = [began, *(record for topic in topics for record in self._records(topic, self._by_id(topic, ids)))]
         for record in records:
             self._require_same(record, read)
-        return bucket_record.latest(record.offsets for record in records)
+        return bucket_record.latest(records)
 
-    def read_settled(self, numbers: Iterable[int], topics: Iterable[str]) -> dict[TopicPartition, int]:
+    def read_settled(self, numbers: Iterable[int], topics: Iterable[str]) -> Offsets:
         """Where the partitions of these buckets are read on, for those who do not own them: waits for the outcome of
         their open transactions. Raises what `read` raises, but for topics that were created again.
         """
@@ -53,7 +53,7 @@ class BucketReader:
             if (delay := budget.delay()) is None:
                 raise still_open(self._id)
             self._cluster.sleep(delay)
-        return bucket_record.latest(record.offsets for topic, by_id in found for record in self._records(topic, by_id))
+        return bucket_record.latest(record for topic, by_id in found for record in self._records(topic, by_id)).offsets
 
     def _ids(self, numbers: Iterable[int]) -> list[str]:
         return [bucket_id(self._id, number) for number in numbers]

@@ -1,7 +1,8 @@
 """What a bucket's transaction in real time says in the ledger: where its partitions are read on. Pure.
 
     the record   in the topic `ledgerTopic`, partition 0, key = the bucket's transactional id
-                 {"v": 4, "offsets": {topic: {partition: offset}}, "topics": {topic: topic id}, "mac": signature}
+                 {"v": 4, "offsets": {topic: {partition: offset}}, "epochs": {topic: {partition: leader epoch}},
+                 "topics": {topic: topic id}, "mac": signature}
 
 The group has a copy, a second late. What its coordinator answers could not be relied on either: where a broker becomes,
 stops being and becomes again the leader of the group's partition, as after a kill, Kafka 4 takes the end of the first
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition, offsets_from_json, offsets_to_json
@@ -24,15 +25,26 @@ from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRecord:
-    """Where the partitions of a bucket are read on, and the ids of their topics, None if unknown."""
+    """Where the partitions of a bucket are read on, and the ids of their topics, None if unknown. `epochs` has the
+    leader epoch of the last record batch before each offset (KIP-320), as far as it is known: a log that was truncated
+    has other records there.
+    """
 
     offsets: Offsets
     topic_ids: Mapping[str, uuid.UUID | None]
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def moved(self, offsets: Offsets, epochs: Mapping[TopicPartition, int]) -> BucketRecord:
+        """The same, with where these partitions are read on now."""
+        kept = {tp: epoch for tp, epoch in self.epochs.items() if tp not in offsets}
+        return replace(self, offsets={**self.offsets, **offsets}, epochs=kept | dict(epochs))
 
 
 def encode(record: BucketRecord, signer: Signer = UNSIGNED) -> bytes:
     """The record's value."""
     fields: dict[str, Any] = {"v": IN_REAL_TIME, "offsets": offsets_to_json(record.offsets)}
+    if record.epochs:
+        fields["epochs"] = offsets_to_json(record.epochs)
     fields["topics"] = {name: str(topic_id) for name, topic_id in sorted(record.topic_ids.items()) if topic_id}
     return json.dumps(signer.signed(fields), separators=(",", ":")).encode()
 
@@ -52,6 +64,7 @@ def decode(value: bytes, signer: Signer = UNSIGNED) -> BucketRecord:
         return BucketRecord(
             offsets=offsets_from_json(fields["offsets"]),
             topic_ids={name: uuid.UUID(topic_id) for name, topic_id in fields["topics"].items()},
+            epochs=offsets_from_json(fields.get("epochs", {})),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NotAnEntry("a field is missing or invalid") from None
@@ -66,10 +79,16 @@ def is_one(value: bytes) -> bool:
     return True
 
 
-def latest(ends: Iterable[Offsets]) -> dict[TopicPartition, int]:
-    """Where each partition is read on. Of one that was in several buckets, the last one has read the most."""
-    offsets: dict[TopicPartition, int] = {}
-    for of_bucket in ends:
-        for tp, at in of_bucket.items():
-            offsets[tp] = max(at, offsets.get(tp, 0))
-    return offsets
+def latest(records: Iterable[BucketRecord]) -> BucketRecord:
+    """Where each partition is read on. Of one that was in several buckets, the last one has read the most. The ids of
+    the topics are left out.
+    """
+    ends: dict[TopicPartition, tuple[int, int]] = {}
+    for record in records:
+        for tp, at in record.offsets.items():
+            ends[tp] = max((at, record.epochs.get(tp, -1)), ends.get(tp, (0, -1)))
+    return BucketRecord(
+        offsets={tp: at for tp, (at, _) in ends.items()},
+        topic_ids={},
+        epochs={tp: epoch for tp, (_, epoch) in ends.items() if epoch >= 0},
+    )

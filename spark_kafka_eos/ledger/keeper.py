@@ -23,6 +23,7 @@ from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.answers import BrokerAnswers
 from spark_kafka_eos.ledger.bucket_reader import BucketReader, bucket_records_lost
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
 from spark_kafka_eos.ledger.entry import BatchCounts, CommittedEntry, LedgerEntry
@@ -238,13 +239,17 @@ class LedgerKeeper:
 
         def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
             ends = self._read_ends(numbers, read)
-            return {tp: OffsetAndMetadata(offset=ends[tp], metadata=mark) for tp in partitions if tp in ends}
+            return {
+                tp: OffsetAndMetadata(offset=ends.offsets[tp], metadata=mark, leader_epoch=ends.epochs.get(tp, -1))
+                for tp in partitions
+                if tp in ends.offsets
+            }
 
         offsets = ask()
         self._answers.add(f"what buckets have committed in topic {self.topic.at.topic!r}", ask, offsets)
         return {tp: at for tp, at in offsets.items() if at is not None}
 
-    def _read_ends(self, numbers: Collection[int], read: Collection[str]) -> dict[TopicPartition, int]:
+    def _read_ends(self, numbers: Collection[int], read: Collection[str]) -> BucketRecord:
         """Where partitions have ended by the records of these buckets and by the entry. Raises LedgerRefused if a topic
         of those that are `read` was created again since, or if the records are lost.
         """

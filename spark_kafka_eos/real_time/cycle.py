@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -110,12 +110,19 @@ class BucketTransactions:
         """
         self._markers = self._markers or self._markers_ahead()
 
-    def commit(self, rows: Iterable[pa.RecordBatch], positions: Mapping[TopicPartition, int]) -> Written:
-        """Commit these rows, with columns of the sink, and where their partitions are read on."""
+    def commit(
+        self,
+        rows: Iterable[pa.RecordBatch],
+        positions: Mapping[TopicPartition, int],
+        epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> Written:
+        """Commit these rows, with columns of the sink, and where their partitions are read on, after records of these
+        leader epochs.
+        """
         blocks = [block for part in rows for block in self._encoder.add(part)]
         blocks += self._encoder.finish()
         self._require_ended()
-        self._record = replace(self._record, offsets={**self._record.offsets, **positions})
+        self._record = self._record.moved(positions, epochs)
         acks = self._append(self._identity, blocks)
         self._written = {self._ledger, *(block.partition for block in blocks)}
         self._written_by = self._identity.producer_id

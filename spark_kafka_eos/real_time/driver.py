@@ -39,6 +39,7 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
+from spark_kafka_eos.kafka.protocol.epochs import log_ends
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.real_time import is_new
@@ -189,13 +190,14 @@ class RealTimeDriver:
             for number, part in parts.items()
         ]
 
-    def _range(self, tp: TopicPartition, start: int) -> OffsetRange:
+    def _range(self, tp: TopicPartition, at: OffsetAndMetadata) -> OffsetRange:
         return OffsetRange(
             partition=tp,
-            start=start,
+            start=at.offset,
             end=NO_END,
             topic_id=self._cluster.topic(tp.topic).id,
             leader_epoch=self._cluster.leader_epoch(tp),
+            last_epoch=at.leader_epoch,
         )
 
     def _positions(
@@ -203,7 +205,7 @@ class RealTimeDriver:
         batch: MicroBatch,
         partitions: Collection[TopicPartition],
         entry: LedgerEntry | UnreadableEntry | None,
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where these partitions are read on: where the ledger says. Of the first run, and of new partitions, at the
         group's offset, or else where the batch starts.
         """
@@ -217,10 +219,10 @@ class RealTimeDriver:
         begun = entry.begun if isinstance(entry, LedgerEntry) else {}
         if others := begun.keys() - batch.end.keys():
             ledger.keep_ends(numbers(others), others)
-        positions = {tp: at.offset for tp, at in ledger.read_buckets(numbers(partitions), partitions).items()}
+        positions = dict(ledger.read_buckets(numbers(partitions), partitions))
         rest = [tp for tp in partitions if tp not in positions]
         committed = self._committed(rest) if rest else {}
-        positions |= {tp: at.offset for tp, at in committed.items() if at is not None}
+        positions |= {tp: at for tp, at in committed.items() if at is not None}
         earliest = offsets.earliest(self._cluster, partitions)
         known, is_first = dict(batch.start or {}), _is_first(entry, batch, self._options.take_over_query)
         for tp in partitions:
@@ -234,7 +236,7 @@ class RealTimeDriver:
                     action="Find out how far the query came, for example from the output, and set that offset with "
                     "kafka-consumer-groups --reset-offsets.",
                 )
-            positions[tp] = known[tp] if tp in known else earliest[tp]
+            positions[tp] = OffsetAndMetadata(offset=known[tp] if tp in known else earliest[tp])
         return self._without_lost(positions, earliest)
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -255,17 +257,32 @@ class RealTimeDriver:
             return True
         return False
 
-    def _without_lost(self, positions: Offsets, earliest: Offsets) -> dict[TopicPartition, int]:
-        lost = sorted(tp for tp, at in positions.items() if at < earliest[tp])
+    def _without_lost(
+        self, positions: Mapping[TopicPartition, OffsetAndMetadata], earliest: Offsets
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """These positions; where records were deleted, or replaced in a log that was truncated, those of what is there
+        instead. Raises DataLoss unless that is wanted.
+        """
+        ends = log_ends(self._cluster, {tp: at.leader_epoch for tp, at in positions.items() if at.leader_epoch >= 0})
+        there = {tp: max(min(at.offset, ends.get(tp, at.offset)), earliest[tp]) for tp, at in positions.items()}
+        lost = {
+            tp: f"{tp}: the query is at offset {at.offset}, but "
+            + (
+                f"the records before {there[tp]} were deleted"
+                if there[tp] > at.offset
+                else f"the log was truncated to {there[tp]} (unclean leader election?), and has other records there now"
+            )
+            for tp, at in sorted(positions.items())
+            if there[tp] != at.offset
+        }
         if lost and self._fail_on_data_loss:
-            tp = lost[0]
             raise DataLoss(
-                f"{tp}: the query is at offset {positions[tp]}, but the records before {earliest[tp]} were deleted",
+                next(iter(lost.values())),
                 action="To go on with what is there, restart once with failOnDataLoss=false, then remove it.",
             )
-        for tp in lost:
-            _log.warning("data was lost and is skipped (failOnDataLoss is false): %s up to %d", tp, earliest[tp])
-        return {tp: max(at, earliest[tp]) for tp, at in positions.items()}
+        for what in lost.values():
+            _log.warning("data was lost, and the query goes on with what is there (failOnDataLoss is false): %s", what)
+        return {**positions, **{tp: OffsetAndMetadata(offset=there[tp]) for tp in lost}}
 
     def ended(self, batch: MicroBatch, buckets: Iterable[Bucket]) -> None:
         """Note that the tasks of `batch` have ended these buckets, which none of them goes on with."""

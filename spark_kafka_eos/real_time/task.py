@@ -14,7 +14,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from spark_kafka_eos.appending.encode_settings import target
 from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.client_options import ClientOptions
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
-from spark_kafka_eos.kafka.partitions import NO_END
+from spark_kafka_eos.kafka.partitions import NO_END, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
@@ -205,13 +205,14 @@ class _Running:
         transactions.ask_for_markers()
         read = rows_of(fetched, self._unread, self._task.source)
         for part in fetched:  # whole record batches: the last one may reach past the end
-            unread = self._unread[part.partition]
-            self._unread[part.partition] = replace(unread, start=min(part.next_offset, unread.end))
+            unread, epoch = self._unread[part.partition], part.batches[-1].partition_leader_epoch
+            self._unread[part.partition] = replace(unread, start=min(part.next_offset, unread.end), last_epoch=epoch)
         if not read:
             return
-        positions = {part.partition: self._unread[part.partition].start for part in fetched}
+        unread_now = {part.partition: self._unread[part.partition] for part in fetched}
+        positions = {tp: at.start for tp, at in unread_now.items()}
         rows = self._transform(of_decent_size(iter(read)), self._task.settings)
-        written = transactions.commit(rows, positions)
+        written = transactions.commit(rows, positions, _epochs(unread_now.values()))
         ended = self._clock()
         report.positions.update(positions)
         _count(report.latencies, fetched, self._now_ms())
@@ -220,6 +221,11 @@ class _Running:
         report.records += written.records
         report.bytes += written.bytes
         report.transactions += 1
+
+
+def _epochs(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
+    """Those of the last records that were read, as far as they are known: old record batches have none."""
+    return {each.partition: each.last_epoch for each in ranges if each.last_epoch >= 0}
 
 
 def _transactions(bucket: Bucket, task: RealTimeTask, cluster: Cluster) -> BucketTransactions:
@@ -234,6 +240,7 @@ def _transactions(bucket: Bucket, task: RealTimeTask, cluster: Cluster) -> Bucke
         began=BucketRecord(
             offsets={offset_range.partition: offset_range.start for offset_range in bucket.ranges},
             topic_ids={offset_range.partition.topic: offset_range.topic_id for offset_range in bucket.ranges},
+            epochs=_epochs(bucket.ranges),
         ),
         group_id=task.group_id,
         mark=task.mark,

@@ -133,6 +133,7 @@ class FetchPlan:
                 end=offset_range.end,
                 topic_id=offset_range.topic_id,
                 planned_epoch=offset_range.leader_epoch,
+                epoch=offset_range.last_epoch,
             )
             for offset_range in ranges
             if offset_range.start < offset_range.end

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerEpoch
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -139,7 +139,7 @@ class QueryReader:
     def _ledger(self, name: str) -> LedgerReader:
         return LedgerReader(self._cluster, name, keep=self._keep, only=self._only)
 
-    def _ends(self, status: QueryStatus) -> dict[TopicPartition, int] | str:
+    def _ends(self, status: QueryStatus) -> Offsets | str:
         """Where the partitions of a query in real time are read on, by the records of its buckets; or why that is not
         known.
         """
@@ -147,7 +147,7 @@ class QueryReader:
         records = [by_id[bucket.transactional_id] for bucket in status.buckets if bucket.transactional_id in by_id]
         values = [of_bucket.last.value or b"" for of_bucket in records if of_bucket.last is not None]
         try:
-            return bucket_record.latest(bucket_record.decode(value).offsets for value in values)
+            return bucket_record.latest(map(bucket_record.decode, values)).offsets
         except NotAnEntry as error:
             return f"a record of its buckets cannot be read: {error}"
 

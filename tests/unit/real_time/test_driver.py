@@ -17,7 +17,14 @@ from lab.simulation.conditions import Conditions
 from lab.simulation.transactions import LeavesOut
 from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import BrokerUnreachable, KafkaEosError, LedgerRefused, ProducerFenced, TransactionAborted
+from spark_kafka_eos.errors import (
+    BrokerUnreachable,
+    DataLoss,
+    KafkaEosError,
+    LedgerRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producing.produce import Appender
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -165,6 +172,35 @@ def _micro_batch(kafka: _Kafka, number: int, start: int, end: int, query_id: str
 
 def _epochs(kafka: _Kafka) -> list[int]:
     return [kafka.transactions.coordinators[name].epoch for name in BUCKETS]
+
+
+def _truncated_to(end: int) -> Callable[[Any, Callable[[], Any]], Any]:
+    def meet(request: Any, _answer: Callable[[], Any]) -> Any:
+        (topic,) = request.topics
+        parts = [
+            SimpleNamespace(partition=part.partition, error_code=0, leader_epoch=part.leader_epoch, end_offset=end)
+            for part in topic.partitions
+        ]
+        return SimpleNamespace(topics=[SimpleNamespace(topic=topic.topic, partitions=parts)])
+
+    return meet
+
+
+def test_a_log_that_was_truncated_after_its_records_were_read_is_data_loss_or_read_from_there(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    bucket, _ = run.driver.start(run.batch(), 2)
+    at = bucket.ranges[0].partition
+    _task(run, bucket).commit([], {at: 100}, {at: 0})
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(100)
+    following = Run(kafka, "run 2")
+    ranges = {each.partition: each for each in following.driver.start(following.batch(1), 2)[0].ranges}
+    assert (ranges[at].start, ranges[at].last_epoch) == (100, 0), "the leader compares it, too"
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(90)
+    with pytest.raises(DataLoss, match=f"{at}: the query is at offset 100, but the log was truncated to 90"):
+        Run(kafka, "run 3").start(2)
+    tolerant = Run(kafka, "run 4")
+    tolerant.driver = RealTimeDriver(OPTIONS, tolerant.cluster, tolerant.transaction, fail_on_data_loss=False)
+    assert tolerant.start(2)[at] == 90
 
 
 def test_a_driver_that_has_lost_the_query_takes_no_bucket_to_end_its_tasks(kafka: _Kafka) -> None:

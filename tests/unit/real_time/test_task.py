@@ -22,7 +22,7 @@ from spark_kafka_eos.real_time.cycle import Written
 from spark_kafka_eos.real_time.task import RealTimeTask
 
 T0 = TopicPartition("t", 0)
-RECORDS = 30
+RECORDS, EPOCH = 30, 3
 IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0, transaction_version=2)
 
 
@@ -47,6 +47,7 @@ class OneRecordBatch:
 
     def fetch(self, ranges):
         log = encode(pa.nulls(RECORDS, pa.binary()), pa.array([b"%d" % n for n in range(RECORDS)], pa.binary()), 0)
+        log[12:16] = EPOCH.to_bytes(4, "big")  # as a leader stores it
         buffer = memoryview(bytes(log))
         yield Fetched(
             partition=T0,
@@ -63,16 +64,17 @@ class Transactions:
     """Notes what is committed, and when the group gets a copy of the offsets."""
 
     def __init__(self, time=None):
-        self.values, self.positions, self.dead_letters = [], {}, {}
+        self.values, self.positions, self.epochs, self.dead_letters = [], {}, {}, {}
         self.time, self.uncopied, self.copies = time, False, []
         self.identity, self.sequences = IDENTITY, {T0: 4}
 
     def ask_for_markers(self):
         """Nothing was written before."""
 
-    def commit(self, rows, positions):
+    def commit(self, rows, positions, epochs):
         self.values += [value for part in rows for value in part["value"].to_pylist()]
         self.positions.update(positions)
+        self.epochs.update(epochs)
         self.uncopied = True
         return Written(records=len(self.values), bytes=0)
 
@@ -109,9 +111,10 @@ def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(mon
     assert transactions.values == [b"%d" % number for number in range(end)]
     assert transactions.positions == {T0: end}
     assert transactions.copies == [(None, {T0: end})]
+    assert transactions.epochs == {T0: EPOCH}
     (bucket,) = report.ended
     assert (bucket.identity, bucket.sequences) == (IDENTITY, {T0: 4})
-    assert [(each.partition, each.start) for each in bucket.ranges] == [(T0, end)]
+    assert [(each.partition, each.start, each.last_epoch) for each in bucket.ranges] == [(T0, end, EPOCH)]
 
 
 class TwoRecords:
@@ -181,9 +184,9 @@ def test_a_task_rests_after_a_commit_unless_there_is_more_in_the_log(monkeypatch
     time = Time(commit_s)
 
     class Taking(Transactions):
-        def commit(self, rows, positions):
+        def commit(self, rows, positions, epochs):
             time.now += commit_s
-            return super().commit(rows, positions)
+            return super().commit(rows, positions, epochs)
 
     transactions = Taking()
     monkeypatch.setattr(tasks, "fetcher_for", lambda *_: Following(time, more=1))
