@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import NullType
+from pyspark.sql.types import NullType, StructType
 
 from spark_kafka_eos.spark.rows import ERROR, SOURCE, check_type
 from spark_kafka_eos.spark.stopping import stop_recognized
@@ -42,7 +42,7 @@ def to_dead_letters(
         columns.append((original if headers is None else F.when(dead, original).otherwise(headers)).alias("headers"))
     optional = zip(_GIVEN_BY_USER, (topic, partition, timestamp), strict=True)
     columns += [column.alias(name) for name, column in optional if column is not None]
-    return frame.select(*columns, _error(decoded).cast(ERROR).alias("error"), _source(frame))
+    return frame.select(*columns, _sink_error(frame, decoded).alias("error"), _source(frame))
 
 
 def split_errors(frame: DataFrame, decoded: str) -> tuple[DataFrame, DataFrame]:
@@ -57,11 +57,27 @@ def split_errors(frame: DataFrame, decoded: str) -> tuple[DataFrame, DataFrame]:
         frame = frame.localCheckpoint()  # not `persist`: Spark would decode again what it has lost
     good, dead = frame.where(_error(decoded).isNull()), frame.where(_error(decoded).isNotNull())
     originals = [name for name in ("key", "value", "headers") if name in frame.columns]
-    return good, dead.select(*originals, _error(decoded).cast(ERROR).alias("error"), _source(frame))
+    return good, dead.select(*originals, _sink_error(frame, decoded).alias("error"), _source(frame))
 
 
 def _error(decoded: str) -> Column:
     return F.col(f"{decoded}.error")
+
+
+def _sink_error(frame: DataFrame, decoded: str) -> Column:
+    """The error with the fields of the sink's column, by their names: Spark casts a struct by position. Raises
+    InvalidSchema if it has others.
+    """
+    error = _error(decoded)
+    kind = frame.select(error).schema.fields[0].dataType
+    given = {field.name.lower(): field.name for field in kind.fields} if isinstance(kind, StructType) else {}
+    if "cause" not in given or not given.keys() <= set(ERROR.names):
+        check_type("error", kind)
+    fields = (
+        (error[given[field.name]] if field.name in given else F.lit(None)).cast(field.dataType).alias(field.name)
+        for field in ERROR
+    )
+    return error.cast(ERROR) if [*given] == ERROR.names else F.when(error.isNotNull(), F.struct(*fields))
 
 
 def _original(frame: DataFrame, name: str) -> Column:

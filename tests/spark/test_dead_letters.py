@@ -300,3 +300,23 @@ def test_a_number_does_not_become_its_raw_bytes(spark, ansi):
         assert tombstones.select("key", "value").collect()[0].asDict() == {"key": b"0", "value": None}
     finally:
         spark.conf.set("spark.sql.ansi.enabled", strict)
+
+
+def test_the_fields_of_an_error_go_by_their_names(spark):
+    error = "named_struct('message', 'no number', 'CAUSE', 'not-a-number')"
+    frame = spark.range(2).selectExpr(
+        "'k' AS key", "'v' AS value", f"named_struct('error', if(id = 0, {error}, null)) AS decoded"
+    )
+    rows = to_dead_letters(frame, "decoded", value=F.lit("good"))
+    _, dead = split_errors(frame, "decoded")
+    expected = {"cause": "not-a-number", "message": "no number", "schema_id": None}
+    assert [row.error and row.error.asDict() for row in rows.collect()] == [expected, None]
+    assert [row.error.asDict() for row in dead.collect()] == [expected]
+
+
+def test_an_error_with_other_fields_than_the_sinks_is_refused(spark):
+    frame = spark.range(1).selectExpr(
+        "'k' AS key", "'v' AS value", "struct(struct('why' AS reason) AS error) AS decoded"
+    )
+    with pytest.raises(InvalidSchema, match="column 'error' has type struct<reason:string>"):
+        to_dead_letters(frame, "decoded", value=F.lit("good"))
