@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 
@@ -30,6 +31,7 @@ class SourcePartitions:
         self._looked = float("-inf")
         self.read_before: set[TopicPartition] = set()
         self._gone: set[TopicPartition] = set()  # of these: did not exist when last looked up, after some patience
+        self._believed: set[uuid.UUID] = set()  # the topics' ids at the last look, after some patience
         self._compared = False  # the topics that subscribePattern selects now with those of the checkpoint
 
     def current(self, *, now: bool = False) -> tuple[TopicPartition, ...]:
@@ -72,6 +74,7 @@ class SourcePartitions:
         while self._is_outdated(topics) and (delay := budget.delay()) is not None:
             cluster.sleep(delay)
             topics = self._existing(topics, elsewhere=True)
+        self._believed = {cluster.topic(name).id for name in topics}
         existing = {TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions}
         if missing := sorted(set(options.assign) - existing - self.read_before):
             raise UnknownTopic(f"{missing[0]} is listed in the option assign but does not exist")
@@ -106,11 +109,15 @@ class SourcePartitions:
         return there
 
     def _is_outdated(self, topics: Collection[str]) -> bool:
-        """Whether a topic has fewer partitions than were read before. It loses none, unless it is created again."""
+        """Whether a broker's answer may be outdated: a topic has another id than that of the query's offsets, which may
+        also be that of one that was deleted long ago; or fewer partitions than were read before, and it loses none.
+        """
         current = {name: self._cluster.topic(name) for name in topics}
+        if not all(
+            self._identity.is_the_same(name, topic.id) or topic.id in self._believed for name, topic in current.items()
+        ):
+            return True
         return any(
-            tp.topic in current
-            and tp.partition not in current[tp.topic].partitions
-            and self._identity.is_the_same(tp.topic, current[tp.topic].id)
+            tp.topic in current and tp.partition not in current[tp.topic].partitions
             for tp in self.read_before - self._gone
         )

@@ -6,7 +6,8 @@ cluster's id (KIP-78), each topic's id (KIP-516) and each partition's leader epo
   leader refuses it. So no record before the end has a later epoch.
 - A log can only be truncated when a leader is elected. So leaders are asked about the partitions that have another
   leader than when the offsets were planned, which costs nothing in most batches.
-- A broker that lags behind may still return the id of a deleted topic, so ids of the past are remembered.
+- A broker that lags behind may still return the id of a deleted topic. So others are asked before another id counts
+  (`source_partitions`), and ids of the past are remembered.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Fence:
                 f"({_VERIFICATION}=true, Kafka 3.6 or later).",
             )
         topics = written_topics(self._options)
-        self._cluster.look_up(topics)
+        self._cluster.refresh(topics)  # a straggler may be on its way to a partition that was just added
         partitions = [TopicPartition(name, n) for name in topics for n in self._cluster.topic(name).partitions]
         if self._ledger is not None:
             self._ledger.ensure()

@@ -66,6 +66,15 @@ WRITE_ONCE = (
 )
 
 
+# Not time.monotonic: Linux's leaves out the time in which the machine was suspended, and transactions time out meanwhile.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
+
+def elapsed() -> float:
+    """Seconds since some moment, also those in which this machine was suspended."""
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
 class SharedTransaction:
     """One transactional.id, which this process owns from `begin` on. Not thread-safe.
 
@@ -82,7 +91,7 @@ class SharedTransaction:
         participant: Participant | None = None,
         planned_under: ProducerEpoch | None = None,
         unsure: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = elapsed,
     ) -> None:
         """`decide` maps ledger entry, batch and committed offsets to a verdict. If it is None, there is no ledger, and
         every batch is written. `participant` is a table that takes part, whose key is this query's own; then there must

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest
 
+from spark_kafka_eos.kafka.errors import UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.backoff import OUTDATED_LEADER_MS
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import name_of
@@ -38,12 +41,21 @@ def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
 def deleted(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> list[str]:
     """The topics that no longer have these ids: they were deleted since, whether they were created again or not.
 
-    As one broker knows it: for a moment, a broker may not know of a change. A broker without topic ids says nothing.
-    Source: KIP-516 (topic ids). Raises AuthorizationFailed, BrokerError, BrokerUnreachable.
+    A broker that was paused may still answer with the id of a topic that was deleted long ago, so another id counts
+    once brokers have said so for some seconds, and none the expected one. For a moment, no broker may know of a change.
+    A broker without topic ids says nothing. Source: KIP-516 (topic ids). Raises AuthorizationFailed, BrokerError,
+    BrokerUnreachable.
     """
     with_ids = {name: topic_id for name, topic_id in ids.items() if topic_id.int}
     there = cluster.existing(with_ids) if with_ids else []
-    return [name for name in sorted(with_ids) if name not in there or cluster.topic(name).id != with_ids[name]]
+    others = [name for name in there if cluster.topic(name).id != with_ids[name]]
+    budget = cluster.budget(OUTDATED_LEADER_MS)
+    while others and (delay := budget.delay()) is not None:
+        cluster.sleep(delay)
+        with suppress(UnknownTopic):  # deleted just now
+            cluster.refresh(others, elsewhere=True, patience_ms=0)
+        others = [name for name in others if cluster.topic(name).id != with_ids[name]]
+    return sorted({*others, *(with_ids.keys() - there)})
 
 
 def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:

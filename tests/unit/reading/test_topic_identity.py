@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
@@ -191,6 +192,41 @@ def test_a_topic_created_again_since_a_sink_committed_it_is_data_loss_for_a_new_
     end = one_batch(source)
     with pytest.raises(DataLoss, match="t-0 from 29"):
         source.batch(source.initial(), end)
+
+
+class Outdated(Brokers):
+    """Brokers of which one, that was paused for long, answers a look-up of a topic as it was."""
+
+    topic_id: uuid.UUID | None = None
+    answers = 0  # before that
+
+    def handle(self, node, api, version, request):
+        response = super().handle(node, api, version, request)
+        if api == "Metadata" and self.topic_id and request.topics:
+            if self.answers:
+                self.answers -= 1
+                return response
+            for topic in response.topics:
+                topic.topic_id = self.topic_id
+            self.topic_id = None
+        return response
+
+
+@pytest.mark.parametrize("answers", [0, 1], ids=["at the first look", "at the second one"])
+@pytest.mark.parametrize("given", [{}, TOLERANT], ids=["strict", "tolerant"])
+def test_a_broker_that_still_has_the_id_of_a_topic_deleted_long_ago_is_not_believed(open_positions, given, answers):
+    brokers = Outdated(t=[(0, 10)])
+    past = brokers.id_of("t")
+    brokers.create_again("t", (0, 1000))
+    source = open_positions(brokers, startingOffsets="earliest", **given)
+    end = one_batch(source)
+    brokers.has(t=[(0, 1005)])
+    brokers.seconds += 10
+    brokers.topic_id, brokers.answers = past, answers
+    end, read = batch_after(source, end)
+    assert (end, read) == (json_of(t=[1005]), {0: (1000, 1005)})
+    assert origin_of(end).topic_ids == {"t": brokers.id_of("t")}
+    assert brokers.topic_id is None, "it has answered"
 
 
 # A log that was truncated

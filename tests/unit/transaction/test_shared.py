@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -1579,6 +1580,36 @@ def create_again(kafka, name):
     kafka.topics.create(name, 1)
 
 
+def outdated_after(kafka, api, name, topic_id):
+    """After the next request of this API, a broker that was paused for long answers one look-up of the topic."""
+
+    def answers(request, answer):
+        response = answer()
+        del kafka.meets["Metadata"]
+        for topic in response.topics:
+            if topic.name == name:
+                topic.topic_id = topic_id
+        return response
+
+    kafka.before(api, lambda: kafka.meets.update(Metadata=answers))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["after its commit", "before it is skipped"])
+def test_a_broker_that_still_has_the_id_of_a_topic_deleted_long_ago_loses_no_batch(two_topics, again):
+    cluster = two_topics.cluster(PATIENCE)
+    cluster.look_up(["out"])
+    past = cluster.topic("out").id
+    create_again(two_topics, "out")
+    transaction = owner(two_topics)
+    write_two(transaction, 0)
+    if again:  # the driver died before Spark knew of the commit
+        transaction = owner(two_topics)
+    outdated_after(two_topics, "DescribeTransactions" if again else "EndTxn", "out", past)
+    assert write_two(transaction, 0 if again else 1).outcome == ("skipped" if again else "committed")
+    assert values(two_topics, "out") == ([b"0"] if again else [b"0", b"1"])
+    assert "Metadata" not in two_topics.meets, "it has answered"
+
+
 def values(kafka, name):
     return [value for entry in kafka.partitions[TopicPartition(name, 0)].committed() for value in entry.content]
 
@@ -1649,3 +1680,14 @@ def test_whether_topics_are_still_there_after_the_commit_must_be_known(two_topic
     with pytest.raises(BrokerUnreachable, match="batch 0 was committed, but whether its topics") as unknown:
         write_two(owner(two_topics), 0)
     assert unknown.value.committed == "everything"
+
+
+def test_the_age_of_a_transaction_counts_the_time_in_which_the_machine_was_suspended(monkeypatch):
+    """time.monotonic does not, on Linux."""
+    kafka = Kafka(2, topics=("in", *TWO), verification=True)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: kafka.clock())
+    transaction = SharedTransaction(OPTIONS, kafka.cluster(PATIENCE), decide_micro_batch(OPTIONS))
+    kafka.before("TxnOffsetCommit", kafka.time_out)
+    report = write_two(transaction, 0)
+    assert (report.outcome, len(report.redone)) == ("committed", 1)
