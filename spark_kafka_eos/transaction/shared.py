@@ -66,7 +66,7 @@ WRITE_ONCE = (
 )
 
 
-# Not time.monotonic: Linux's leaves out the time in which the machine was suspended, and transactions time out meanwhile.
+# Not time.monotonic: Linux's leaves out the time in which the machine was suspended, and transactions time out then.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
