@@ -83,6 +83,12 @@ def bucket_id(transactional_id: str, number: int) -> str:
     return f"{transactional_id}{BUCKETS}{number}"
 
 
+def query_of(transactional_id: str) -> str:
+    """The query's transactional id, of that of a bucket or its own."""
+    name, bucket, number = transactional_id.rpartition(BUCKETS)
+    return name if bucket and number.isdecimal() else transactional_id
+
+
 def ledger_topics(options: SinkOptions) -> list[str]:
     """The ledger topic, if there is a ledger; the sink creates it when it is first needed."""
     return [options.ledger_topic] if options.ledger_topic else []

@@ -213,6 +213,29 @@ def test_what_was_committed_is_not_lost_if_the_next_driver_dies(made, monkeypatc
     assert query.read() == [["0", "1"]] * 2
 
 
+def test_what_was_committed_without_a_ledger_is_not_aborted_where_its_marker_was_left_out(made):
+    query = made()
+    producer = transactions.init_producer_id(query.cluster, query.id, 60_000)
+    query.write(producer, b"0")
+    node = query.away(query.lost)
+    transactions.end_transaction(query.cluster, producer, commit=True)
+    until(lambda: not query.facts().is_prepared)
+    query.back(node)
+    assert query.open() == [query.lost], "the premise: these brokers leave the marker out"
+    shown = CliRunner().invoke(cli, ["transactions", "hanging", "--bootstrap-servers", query.kafka.bootstrap])
+    code, refused = query.abort(query.lost, 0)
+    assert code == 1, refused
+    if producer.transaction_version >= 2:
+        assert "which this is, was committed" in " ".join(refused.split())
+        assert f"--topic {query.output} --partition 0 --start-offset 0 --commit" in " ".join(shown.output.split())
+    else:
+        assert "with --commit if this is a part of the owner's last transaction" in " ".join(refused.split())
+        transactions.init_producer_id(query.cluster, query.id, 60_000)
+    assert query.open() == [query.lost]
+    assert query.abort(query.lost, 0, "--commit")[0] == 0
+    assert query.read() == [["0"]] * 2
+
+
 @pytest.mark.slow
 def test_a_driver_that_goes_on_writes_the_marker_too(made, monkeypatch):
     query = made()

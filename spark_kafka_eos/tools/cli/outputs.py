@@ -14,7 +14,7 @@ def output_lines(written: Iterable[Output], now_ms: int) -> Iterator[tuple[str, 
     """A line for each topic, and one for each partition that nobody will release; names are left of them."""
     for output in written:
         yield "output", f"{output.topic}: {_state(output, now_ms)}"
-        yield from (("", part.abort_command) for part in output.holding if part.ending is Ending.NOBODY)
+        yield from (("", part.end_command) for part in output.holding if part.ending is Ending.NOBODY)
 
 
 def _state(output: Output, now_ms: int) -> str:

@@ -267,7 +267,7 @@ def describe(picture: Picture, table: str, key: str) -> RenderableType:
             Text(key, "bold"),
             transaction_tables.parts(survey, [(part.partition, part) for part in parts]),
             *(Text(_owner(part.partition, part.facts is None), "dim") for part in parts[:1]),
-            *(Text(part.abort_command) for part in parts if part in survey.hanging),
+            *(Text(part.end_command) for part in parts if part in survey.hanging),
         )
     if table == "queries":
         row = next(query for query in picture.queries if query.transactional_id == key)

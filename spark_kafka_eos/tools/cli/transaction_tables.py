@@ -84,7 +84,7 @@ def parts(survey: Survey, rows: Iterable[tuple[TopicPartition, OpenPart | None]]
 
 
 def hanging(survey: Survey) -> RenderableType:
-    """What hangs, with the command that aborts it, and what may hang."""
+    """What hangs, with the command that ends it, and what may hang."""
     suspects = suspected(survey)
     table = _table("partition", "producer", "", right=("from", "last record", "held"))
     for part in suspects:
@@ -102,7 +102,7 @@ def hanging(survey: Survey) -> RenderableType:
     looked = f"{len(survey.producers)} partition{'' if len(survey.producers) == 1 else 's'} looked at"
     certain = len(survey.hanging)
     parts.append(Text(f"{certain} hanging transaction{'' if certain == 1 else 's'}; {looked}."))
-    parts += [Text(part.abort_command) for part in survey.hanging]
+    parts += [Text(part.end_command) for part in survey.hanging]
     if len(suspects) > certain:
         parts.append(
             Text(

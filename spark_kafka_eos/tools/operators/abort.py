@@ -1,10 +1,11 @@
-"""Whether an operator may abort a transaction. Pure.
+"""Whether an operator may abort a transaction, or commit the rest of one. Pure.
 
 A marker in one partition ends a transaction only there. If its coordinator still has the transaction, it would be
 committed in the other partitions without the records of this one, and no broker refuses such a marker: WriteTxnMarkers
 checks the producer epoch and nothing else. So a part may only be aborted where no coordinator will ever end it, and
-where no producer could go on with it. A whole transaction is aborted by InitProducerId, which fences its producer
-first (KIP-98).
+where no producer could go on with it. Nor if it was committed, and only its marker is missing (KAFKA-20734): the ledger
+says so, or the coordinator, whose last transaction it was. A whole transaction is aborted by InitProducerId, which
+fences its producer first (KIP-98).
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from dataclasses import dataclass
 
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.words import duration
-from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.tools.operators.survey import Ending, OpenPart
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
+from spark_kafka_eos.tools.operators.survey import Ending, LastOutcome, OpenPart
+
+InLedger = LedgerEntry | BucketRecord | MovedLedger | UnreadableEntry
+"""What the ledger has of a transaction that was committed."""
 
 # A timeout that was exceeded by less may still be running by the coordinator's clock, or be acted upon this moment.
 CLOCKS_DIFFER_MS = 60_000
@@ -29,9 +34,9 @@ class AbortDecision:
     action: str = ""
 
 
-def abort_part(part: OpenPart, committed: LedgerEntry | None = None) -> AbortDecision:
-    """Whether a marker may abort this part of a transaction. `committed` is the entry of the batch that was committed
-    in it, if one was.
+def end_part(part: OpenPart, committed: InLedger | None = None, *, commit: bool = False) -> AbortDecision:
+    """Whether a marker may abort this part of a transaction, or `commit` it. `committed` is what the ledger has of it,
+    if it was committed.
     """
     producer, facts = part.producer, part.facts
     name = "" if facts is None else facts.transactional_id
@@ -59,13 +64,19 @@ def abort_part(part: OpenPart, committed: LedgerEntry | None = None) -> AbortDec
                 f"{name!r}, cannot write it: is the leader of {part.partition} available?",
             )
         case Ending.NOBODY:
-            if committed is not None:
+            if commit and part.outcome is LastOutcome.ABORTED:
                 return AbortDecision(
                     abort=False,
-                    reason=f"batch {committed.batch_id} of query {committed.query_id} was committed in it, and its "
-                    "coordinator left out the marker here (KAFKA-20734): an abort would lose these records",
-                    action="Start the query: it writes the commit marker before its next batch. It needs ClusterAction "
-                    "on the cluster for that, or Alter since Kafka 3.8.",
+                    reason=f"its coordinator says that the last transaction of {name!r}, which this is, was aborted: a "
+                    "commit would show records that were taken back, and that may have been written again",
+                    action=f"Abort it here, too: {part.abort_command}",
+                )
+            if not commit and (was := _was_committed(part, committed)):
+                return AbortDecision(
+                    abort=False,
+                    reason=f"{was}, and its coordinator left out the marker here (KAFKA-20734): an abort would lose "
+                    "these records",
+                    action=_commit_instead(part, committed),
                 )
             if facts is not None and facts.producer_id == producer.producer_id and facts.epoch <= producer.epoch:
                 return AbortDecision(
@@ -73,7 +84,7 @@ def abort_part(part: OpenPart, committed: LedgerEntry | None = None) -> AbortDec
                     reason=f"no coordinator will end it, but the owner of {name!r} still has its producer epoch, and "
                     "could append to the same partition in its next transaction at any time",
                     action=f"Fence the owner first: kafka-eos transactions abort {name} --fence-owner. Then repeat "
-                    "this command.",
+                    f"this command{_unless_committed(facts)}.",
                 )
             return AbortDecision(abort=True, reason="it hangs: no coordinator will end it")
 
@@ -132,6 +143,41 @@ def abort_whole(
         )
     return AbortDecision(
         abort=True, reason=f"its timeout passed {duration(-timeout_left)} ago, and its coordinator has not aborted it"
+    )
+
+
+def _was_committed(part: OpenPart, committed: InLedger | None) -> str:
+    """Why it is known that this was committed; empty if it is not known."""
+    match committed:
+        case LedgerEntry():
+            return f"batch {committed.batch_id} of query {committed.query_id} was committed in it"
+        case BucketRecord():
+            return "records of a query in real time were committed in it"
+        case MovedLedger() | UnreadableEntry():
+            return "by the ledger, a batch was committed in it"
+    if part.outcome is LastOutcome.COMMITTED and part.facts is not None:
+        name = part.facts.transactional_id
+        return f"its coordinator says that the last transaction of {name!r}, which this is, was committed"
+    return ""
+
+
+def _commit_instead(part: OpenPart, committed: InLedger | None) -> str:
+    # A query in real time whose bucket was taken since can no longer know it; of a job without a ledger, nobody can.
+    if committed is None or isinstance(committed, BucketRecord):
+        return f"Commit it here, too: {part.commit_command}"
+    return (
+        "Start the query: it writes the commit marker before its next batch. It needs ClusterAction on the cluster for "
+        "that, or Alter since Kafka 3.8."
+    )
+
+
+def _unless_committed(facts: TransactionFacts) -> str:
+    """What to look at, because after the fence the coordinator no longer says how the last transaction ended."""
+    if facts.state != "CompleteCommit":
+        return ""
+    return (
+        ", with --commit if this is a part of the owner's last transaction, which was committed: then read_committed "
+        "consumers see its records in other partitions, and an abort would lose those of this one"
     )
 
 

@@ -57,5 +57,5 @@ def hanging_finding(part: OpenPart, transactional_id: str, now_ms: int) -> Findi
         subject=f"open transaction in {tp}",
         found=f"of {whose} from offset {part.producer.start_offset} on{since}, and its coordinator will not end it",
         meaning="Whoever reads with read_committed waits there",
-        action="Start the query: it ends its own" if own else f"Abort it: {part.abort_command}",
+        action="Start the query: it ends its own" if own else f"End it: {part.end_command}",
     )

@@ -21,7 +21,7 @@ from spark_kafka_eos.participants.diagnosis import TableDiagnosis
 from spark_kafka_eos.participants.failure import naming_the_table
 from spark_kafka_eos.participants.participant import Conflict, Participant
 from spark_kafka_eos.participants.token import Token
-from spark_kafka_eos.tools.operators.abort import AbortDecision, abort_part, abort_whole
+from spark_kafka_eos.tools.operators.abort import AbortDecision, abort_whole, end_part
 from spark_kafka_eos.tools.operators.open_transactions import survey
 from spark_kafka_eos.tools.operators.queries import committed_in, taking_part
 from spark_kafka_eos.tools.operators.settle import Settlement
@@ -52,13 +52,11 @@ class HangingPart:
         if self._part is None:
             others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
             return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
-        if self._commit:
-            return abort_part(self._part)
-        if self._part.ending is not Ending.NOBODY:
-            return abort_part(self._part)
+        if self._commit or self._part.ending is not Ending.NOBODY:
+            return end_part(self._part, commit=self._commit)
         producer, facts = self._part.producer, self._part.facts
         name = None if facts is None else facts.transactional_id
-        return abort_part(self._part, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
+        return end_part(self._part, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
 
     def plan(self) -> str:
         """What `abort` would do, after a `judge` that allows it."""

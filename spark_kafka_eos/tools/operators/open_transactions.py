@@ -106,6 +106,7 @@ def survey(
         unavailable=looked.unavailable,
         silent=silent,
         complete=True,  # for now, to find suspects
+        transaction_version=cluster.transaction_version(),
     )
     return _confirmed(cluster, first) if first.hanging else replace(first, complete=not silent)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError
+from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, ToolFailed
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerEpoch
 from spark_kafka_eos.kafka.protocol import describe
@@ -19,7 +21,8 @@ from spark_kafka_eos.ledger.entry_format import NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.topic import LedgerReader
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
-from spark_kafka_eos.options.sink import LEDGER_GROUP
+from spark_kafka_eos.options.sink import LEDGER_GROUP, query_of
+from spark_kafka_eos.tools.operators.abort import InLedger
 from spark_kafka_eos.tools.operators.open_transactions import described, listed
 from spark_kafka_eos.tools.operators.status import (
     Copies,
@@ -36,6 +39,7 @@ from spark_kafka_eos.tools.operators.unread import LogRange, first_times, log_ra
 
 _MOST_GROUPS = 100
 _FEW = 3
+_ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a group that nobody has
 _UNLISTED = "no coordinator lists the id: it has expired, or this principal may not describe it"
 
 
@@ -59,7 +63,8 @@ class QueryReader:
         self._cluster, self._sources, self._keep, self._only = cluster, sources, keep, only
         self._ledgers = {name: self._ledger(name) for name in ledger_topics or (LEDGER_TOPIC,)}
         if ledger_topics is None and only is not None:
-            self._follow(only)
+            with contextlib.suppress(AuthorizationFailed):  # the default one may be the right one
+                self._follow(only)
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
         self.outputs: set[str] = set()  # topics that queries wrote, by the commits of any `read`
 
@@ -90,27 +95,37 @@ class QueryReader:
             statuses = self._with_lag(statuses, times=times)
         return self._with_owners(statuses) if owners else statuses
 
-    def find(self) -> int:
+    def find(self, *, most: int | None = _MOST_GROUPS) -> int:
         """Look for ledger topics that nobody named: the groups `<transactional.id>.ledger` point to them.
 
         Returns how many of these groups were not looked into: of those whose id is in no known ledger topic, it asks
-        at most `_MOST_GROUPS`. Raises as `read` does.
+        at most `most`, and this principal may not describe every one. Raises as `read` does.
         """
         for ledger in self._ledgers.values():
             ledger.read()
         ids = {name for ledger in self._ledgers.values() for name in ledger.by_id}
         groups = [name for name in group_ids(self._cluster) if name.endswith(LEDGER_GROUP)]
-        asked = 0
+        asked = denied = 0
         for number, group in enumerate(groups):
             if group.removesuffix(LEDGER_GROUP) in ids:
                 continue
-            if asked == _MOST_GROUPS:
-                return len(groups) - number
+            if asked == most:
+                return denied + len(groups) - number
             asked += 1
-            for ledger in self._follow(group.removesuffix(LEDGER_GROUP)):
+            try:
+                found = self._follow(group.removesuffix(LEDGER_GROUP))
+            except AuthorizationFailed:
+                denied += 1
+                continue
+            for ledger in found:
                 ledger.read()
                 ids.update(ledger.by_id)
-        return 0
+        return denied
+
+    def last_records(self) -> Iterator[LedgerRecord]:
+        """The last committed record of each id as of the last `read`, those of buckets and of moved ledgers, too."""
+        of_all = (records.last for ledger in self._ledgers.values() for records in ledger.by_id.values())
+        yield from (record for record in of_all if record is not None)
 
     def copies(self, transactional_id: str) -> Copies:
         """The two copies of this id's entry: the record as of the last `read`, and the pointer as of now."""
@@ -123,11 +138,8 @@ class QueryReader:
         return copies_of(value, committed, at)
 
     def _follow(self, transactional_id: str) -> list[LedgerReader]:
-        """The ledgers that the group of this id points to and that were not known."""
-        try:
-            committed = self._group(transactional_id).fetch_all(require_stable=False)
-        except AuthorizationFailed:
-            return []
+        """The ledgers that the group of this id points to and that were not known. Raises AuthorizationFailed."""
+        committed = self._group(transactional_id).fetch_all(require_stable=False)
         topics = {tp.topic for tp, at in committed.items() if tp.partition == 0 and _is_pointer(at)}
         new = {topic: self._ledger(topic) for topic in topics - self._ledgers.keys()}
         self._ledgers |= new
@@ -216,23 +228,48 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
     return None if entry is None or entry.table is None else entry
 
 
-def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: int, epoch: int) -> LedgerEntry | None:
-    """The entry of a query's last batch, if it was committed in the transaction of this producer id and epoch.
+def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: int, epoch: int) -> InLedger | None:
+    """What a ledger has as the last commit of a query or a bucket, if that was in the transaction of this producer id
+    and epoch.
 
     If its record in the ledger lacks the marker, too, the pointer counts. Without `transactional_id`, which nobody may
-    know any more, all ledgers that can be found are read. Raises as `taking_part` does.
+    know any more, all ledgers that can be found are read. Raises as `taking_part` does, and ToolFailed if not every
+    ledger could be looked for.
     """
-    reader, producer = QueryReader(cluster, only=transactional_id), ProducerEpoch(producer_id, epoch)
-    if transactional_id is None:
-        reader.find()
+    query = transactional_id and query_of(transactional_id)
+    reader, producer = QueryReader(cluster, only=query), ProducerEpoch(producer_id, epoch)
+    unseen = reader.find(most=None) if query is None else 0
     statuses = reader.read(lag=False, owners=False)
-    committed = _entry_of((status.last for status in statuses), producer)
-    if committed is not None or transactional_id is None:
-        return committed
+    value = next((record.value for record in reader.last_records() if record.producer == producer), None)
+    if value is not None:
+        return _decoded(value)
+    if query is None:
+        if unseen or not _sees_every_group(cluster):
+            raise ToolFailed(
+                f"no coordinator knows the transactional id of {producer}, and this principal may not describe every "
+                f"group `<transactional id>{LEDGER_GROUP}`, by which ledgers are found: whether a query committed a "
+                "batch in this transaction is not known",
+                action="Nothing was changed. Grant Describe on all groups.",
+            )
+        return None
     pending = _entry_of((status.pending for status in statuses), producer)
-    pointer = reader.copies(transactional_id).pointer
+    pointer = reader.copies(query).pointer
     is_committed = isinstance(pointer, LedgerEntry) and pending is not None and pointer.serial == pending.serial
     return pending if is_committed else None
+
+
+def _sees_every_group(cluster: Cluster) -> bool:
+    """Whether this principal may describe any group: ListGroups leaves out the others without an error."""
+    try:
+        GroupCoordinator(cluster, _ANYBODY).fetch_all(require_stable=False)
+    except AuthorizationFailed:
+        return False
+    return True
+
+
+def _decoded(value: bytes) -> InLedger:
+    """A ledger record's value, of a query or a bucket."""
+    return bucket_record.decode(value) if bucket_record.is_one(value) else entry_of(value)
 
 
 def _entry_of(entries: Iterable[RecordedEntry | None], producer: ProducerEpoch) -> LedgerEntry | None:

@@ -39,12 +39,22 @@ class Ending(StrEnum):
     UNKNOWN = "unknown"  # not every coordinator could be asked, or this principal may not describe every id
 
 
+class LastOutcome(StrEnum):
+    """How a transaction that hangs in a partition has ended in the others: its coordinator left out a marker
+    (KAFKA-20734).
+    """
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPart:
     """The part of an open transaction in one partition: what its leader and its coordinator say together.
 
     `facts` is None if no coordinator lists the producer id. `log_ends` are the partition's, None if they could not be
-    read. `holds`: it is the oldest one in the partition, so that the last stable offset waits for it.
+    read. `holds`: it is the oldest one in the partition, so that the last stable offset waits for it. `outcome` is None
+    if its coordinator does not say it.
     """
 
     producer: ProducerState
@@ -52,6 +62,7 @@ class OpenPart:
     ending: Ending
     log_ends: LogEnds | None
     holds: bool
+    outcome: LastOutcome | None = None
 
     @property
     def partition(self) -> TopicPartition:
@@ -65,6 +76,16 @@ class OpenPart:
             f"kafka-eos transactions abort --topic {tp.topic} --partition {tp.partition} "
             f"--start-offset {self.producer.start_offset}"
         )
+
+    @property
+    def commit_command(self) -> str:
+        """What an operator runs to commit it."""
+        return f"{self.abort_command} --commit"
+
+    @property
+    def end_command(self) -> str:
+        """What an operator runs to end it if it hangs: it aborts, unless its coordinator says that it was committed."""
+        return self.commit_command if self.outcome is LastOutcome.COMMITTED else self.abort_command
 
     @property
     def held_offsets(self) -> int | None:
@@ -96,7 +117,7 @@ class Survey:
     `listings` are all transactional.ids that this principal may describe, `transactions` those that were described, by
     id. `producers` and `log_ends` are of the partitions that were looked at. `unavailable` and `silent` are the
     partitions and brokers that did not answer, with the reason. `complete`: every transaction of the cluster is in
-    `listings`, so that a producer id without one hangs.
+    `listings`, so that a producer id without one hangs. `transaction_version` is the cluster's.
     """
 
     taken_ms: int
@@ -107,6 +128,7 @@ class Survey:
     unavailable: Mapping[TopicPartition, str] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)
     complete: bool = False
+    transaction_version: int = 0
 
     @property
     def open_transactions(self) -> list[TransactionFacts]:
@@ -125,6 +147,7 @@ class Survey:
                 ending=self._ending(producer, facts, listed=producer.producer_id in names),
                 log_ends=self.log_ends.get(tp),
                 holds=at == 0,
+                outcome=outcome(producer, facts, self.transaction_version),
             )
             for tp in sorted(self.producers)
             for at, producer in enumerate(open_in(self.producers[tp]))
@@ -168,6 +191,22 @@ def ending(producer: ProducerState, facts: TransactionFacts | None, *, complete:
     if not facts.is_open or producer.partition not in facts.partitions:
         return Ending.NOBODY
     return Ending.OWNER if facts.state == "Ongoing" else Ending.COORDINATOR
+
+
+def outcome(producer: ProducerState, facts: TransactionFacts | None, transaction_version: int) -> LastOutcome | None:
+    """How this transaction ended, if it is the last one of its coordinator.
+
+    In TV2 every end raises the epoch, so the last one had the epoch before. In TV1 the owner may have gone on with the
+    same epoch since, and what is open may be a request that came too late: nothing is known.
+    """
+    if transaction_version < 2 or facts is None or facts.producer != (producer.producer_id, producer.epoch + 1):
+        return None
+    match facts.state:
+        case "CompleteCommit":
+            return LastOutcome.COMMITTED
+        case "CompleteAbort":
+            return LastOutcome.ABORTED
+    return None
 
 
 def producer_counts(

@@ -19,8 +19,8 @@ NOW = 1_800_000_000_000
     [
         ("copy", "copy", "Start the query: it ends its own"),
         ("copy.bucket-1", "copy.bucket-1", "Start the query: it ends its own"),
-        ("copy-more", "copy-more", "Abort it: kafka-eos transactions abort --topic out --partition 3 --start-offset 5"),
-        (None, "producer 7", "Abort it: kafka-eos transactions abort --topic out --partition 3 --start-offset 5"),
+        ("copy-more", "copy-more", "End it: kafka-eos transactions abort --topic out --partition 3 --start-offset 5"),
+        (None, "producer 7", "End it: kafka-eos transactions abort --topic out --partition 3 --start-offset 5"),
     ],
 )
 def test_the_start_of_the_query_ends_its_own_and_an_operator_the_others(name, whose, action):

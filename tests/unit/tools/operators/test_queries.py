@@ -10,13 +10,19 @@ from typing import cast
 import pytest
 
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import AuthorizationFailed
+from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.protocol.transactions import end_transaction, init_producer_id
+from spark_kafka_eos.ledger.bucket_record import BucketRecord, encode
 from spark_kafka_eos.ledger.decide import decide_micro_batch
+from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
+from spark_kafka_eos.options.sink import bucket_id
 from spark_kafka_eos.tools.operators import queries
 from spark_kafka_eos.tools.operators.queries import QueryReader, committed_in, taking_part
 from spark_kafka_eos.transaction.commit import commit_batch
@@ -49,6 +55,7 @@ def test_at_most_so_many_groups_are_asked_and_the_rest_is_counted(monkeypatch, o
     monkeypatch.setattr(reader, "_ledgers", {})
     assert reader.find() == left
     assert asked == names[1:101]
+    assert reader.find(most=None) == 0
 
 
 @pytest.fixture(params=["kafka-eos-ledger", "own"])
@@ -71,9 +78,46 @@ def committed(request, monkeypatch):
 def test_the_batch_that_was_committed_in_a_transaction_is_found(committed, name):
     kafka, last = committed
     entry = committed_in(kafka.cluster(), name, last.producer_id, last.epoch)
-    assert entry is not None and entry.batch_id == 1
+    assert isinstance(entry, LedgerEntry) and entry.batch_id == 1
     for producer_id, epoch in ((last.producer_id, last.epoch + 1), (last.producer_id + 1, last.epoch)):
         assert committed_in(kafka.cluster(), name, producer_id, epoch) is None
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["committed", "aborted"])
+@pytest.mark.parametrize("known", [True, False], ids=["by the id", "though no coordinator knows the id any more"])
+def test_what_a_bucket_of_a_query_in_real_time_committed_is_found(committed, known, ended):
+    kafka, _ = committed
+    cluster, name = kafka.cluster(), bucket_id("id", 0)
+    (ledger,) = cluster.existing(["kafka-eos-ledger", "own"], patience_ms=0)
+    producer = init_producer_id(cluster, name, 10_000)
+    record = BucketRecord(offsets={TopicPartition("in", 0): 7}, topic_ids={})
+    LedgerTopic(cluster, ledger, name).append_entry(producer, encode(record), timestamp_ms=0)
+    end_transaction(cluster, producer, commit=ended)
+    found = committed_in(kafka.cluster(), name if known else None, producer.producer_id, producer.epoch)
+    assert found == (record if ended else None)
+
+
+def test_what_was_committed_is_found_though_this_release_cannot_read_its_entry(committed):
+    kafka, _ = committed
+    cluster = kafka.cluster()
+    (ledger,) = cluster.existing(["kafka-eos-ledger", "own"], patience_ms=0)
+    producer = init_producer_id(cluster, "id", 10_000)
+    LedgerTopic(cluster, ledger, "id").append_entry(producer, b'{"v": 99}', timestamp_ms=0)
+    end_transaction(cluster, producer, commit=True)
+    found = committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch)
+    assert isinstance(found, UnreadableEntry)
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["a group may not be read", "groups are left out of the list"])
+def test_where_ledgers_could_not_be_looked_for_it_is_not_known_that_nothing_was_committed(
+    committed, monkeypatch, hidden
+):
+    kafka, last = committed
+    kafka.meets["OffsetFetch"] = refused(GROUP_NOT_ALLOWED)
+    if hidden:
+        monkeypatch.setattr(queries, "group_ids", lambda _: [])
+    with pytest.raises(ToolFailed, match="may not describe every group"):
+        committed_in(kafka.cluster(), None, last.producer_id + 1, 0)
 
 
 @pytest.mark.parametrize(("api", "code"), UNREADABLE, ids=["the group that leads to it", "its topic"])
