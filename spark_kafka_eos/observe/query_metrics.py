@@ -26,6 +26,12 @@ INFO = Metric(
     "Always 1: the query's id, and its transactional id once a batch was written.",
 )
 RUNNING = Metric("kafka_eos_query_running", "gauge", ("query",), "1 while the query runs, 0 after it has ended.")
+FAILED = Metric(
+    "kafka_eos_query_failed",
+    "gauge",
+    ("query",),
+    "1 after the query ended with an error, until it starts again; else 0.",
+)
 FAILURES = Metric(
     "kafka_eos_query_failures_total", "counter", ("query",), "Runs of the query that ended with an error."
 )
@@ -59,6 +65,12 @@ ERRORS = Metric(
     "counter",
     ("query", "error"),
     "Batches that failed or were refused, by error class.",
+)
+LAST_ERROR = Metric(
+    "kafka_eos_last_batch_error",
+    "gauge",
+    ("query", "error"),
+    "1 if the last batch failed or was refused, by error class, until a batch ends well or the query starts again.",
 )
 RETRIES = Metric("kafka_eos_request_retries_total", "counter", ("query", "error"), "Requests of the sink sent again.")
 RECORDS_WRITTEN = Metric("kafka_eos_written_records_total", "counter", ("query",), "Records that the sink committed.")
@@ -154,12 +166,14 @@ KAFKA_UP = Metric("kafka_eos_kafka_up", "gauge", (), "1 if Kafka answered the li
 QUERY_METRICS: tuple[Metric, ...] = (
     INFO,
     RUNNING,
+    FAILED,
     FAILURES,
     LAST_BATCH,
     LAST_EVENT,
     BATCHES,
     ABORTED,
     ERRORS,
+    LAST_ERROR,
     RETRIES,
     RECORDS_WRITTEN,
     BYTES_WRITTEN,
@@ -206,15 +220,16 @@ class QueryMetrics:
     def started(self, query_id: str, name: str | None, *, now: float) -> None:
         with self._lock:
             label, query = self._query(query_id, name)
-            query.series.set(LAST_EVENT, label, value=now)
-            query.series.set(RUNNING, label, value=1)
+            _runs(query, label, now)
             query.series.add(FAILURES, label, amount=0)
+            query.series.clear(LAST_ERROR)
 
     def ended(self, query_id: str, *, failed: bool) -> None:
         """The query has ended. Its counters stay; its lag and what holds it are not known any more."""
         with self._lock:
             label, query = self._query(query_id)
             query.series.set(RUNNING, label, value=0)
+            query.series.set(FAILED, label, value=failed)
             query.series.add(FAILURES, label, amount=failed)
             query.series.clear(*_OF_NOW)
             query.waits_since = {}
@@ -236,8 +251,10 @@ class QueryMetrics:
             series.add(BYTES_WRITTEN, label, amount=batch.bytes)
             for cause, dead in batch.dead_letters.items():
                 series.add(DEAD_LETTERS, label, cause if cause in set(Cause) else Cause.OTHER, amount=dead)
+            series.clear(LAST_ERROR)
             if batch.error:
                 series.add(ERRORS, label, batch.error)
+                series.set(LAST_ERROR, label, batch.error, value=1)
             for error, retries in batch.retries.items():
                 series.add(RETRIES, label, error, amount=retries)
             for step, milliseconds in batch.milliseconds.items():
@@ -275,15 +292,14 @@ class QueryMetrics:
     def idle(self, query_id: str, *, now: float) -> None:
         with self._lock:
             label, query = self._query(query_id)
-            query.series.set(LAST_EVENT, label, value=now)
+            _runs(query, label, now)
 
     def completed(self, query_id: str, name: str | None, *, now: float, phases: Mapping[str, int]) -> None:
         """Include a trigger that had a batch: `phases` as in the progress' `durationMs`."""
         with self._lock:
             label, query = self._query(query_id, name)
-            query.series.set(RUNNING, label, value=1)
+            _runs(query, label, now)
             query.series.set(LAST_BATCH, label, value=now)
-            query.series.set(LAST_EVENT, label, value=now)
             for phase, milliseconds in phases.items():
                 if phase == "triggerExecution":
                     query.series.observe(TRIGGER, label, seconds=milliseconds / 1e3)
@@ -347,3 +363,12 @@ class QueryMetrics:
             while len(kept) > MOST_QUERIES:
                 kept.popitem(last=False)
         return label, query
+
+
+def _runs(query: _Query, label: str, now: float) -> None:
+    """Spark reported something of a query that runs. Each event says so, not only the start: Spark reports a start at
+    once and an end through a queue, so the end of the run before may come after it.
+    """
+    query.series.set(LAST_EVENT, label, value=now)
+    query.series.set(RUNNING, label, value=1)
+    query.series.set(FAILED, label, value=0)

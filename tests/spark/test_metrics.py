@@ -18,7 +18,7 @@ QUERIES = {"reads", "sink", "foreach"}
 # What a query without trouble may lack: errors, retries, dead letters, a transaction that holds it.
 TROUBLE = {
     "kafka_eos_batch_errors_total", "kafka_eos_request_retries_total", "kafka_eos_dead_letters_total",
-    "kafka_eos_open_transaction_age_seconds",
+    "kafka_eos_open_transaction_age_seconds", "kafka_eos_last_batch_error",
 }  # fmt: skip
 
 IN_REAL_TIME = "kafka_eos_real_time_"  # shown in tests/spark/test_real_time.py
@@ -106,3 +106,4 @@ def test_one_endpoint_shows_every_query_of_the_driver_however_it_writes(spark, b
         time.sleep(0.1)
     assert ("kafka_eos_lag_offsets", source) not in found
     assert found["kafka_eos_query_failures_total",] == dict.fromkeys(QUERIES, 0)
+    assert found["kafka_eos_query_failed",] == dict.fromkeys(QUERIES, 0)

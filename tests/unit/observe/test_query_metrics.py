@@ -138,6 +138,45 @@ def test_a_query_that_ends_keeps_its_counters_and_loses_its_lag(metrics):
     assert (values(metrics, m.RUNNING), values(metrics, m.FAILURES)) == ({("copy",): 1}, {("copy",): 1})
 
 
+def test_a_query_has_failed_until_it_starts_again_and_not_because_it_failed_once(metrics):
+    assert values(metrics, m.FAILED) == {("copy",): 0}
+    metrics.ended("id", failed=True)
+    assert values(metrics, m.FAILED) == {("copy",): 1}
+    metrics.started("id", "copy", now=20.0)
+    assert values(metrics, m.FAILED) == {("copy",): 0}
+    metrics.ended("id", failed=False)
+    assert (values(metrics, m.FAILED), values(metrics, m.FAILURES)) == ({("copy",): 0}, {("copy",): 1})
+
+
+@pytest.mark.parametrize(
+    "sign_of_life",
+    [
+        lambda metrics: metrics.idle("id", now=30.0),
+        lambda metrics: metrics.completed("id", "copy", now=30.0, phases={}),
+    ],
+    ids=["idle", "a batch"],
+)
+def test_a_query_runs_although_the_end_of_its_last_run_was_reported_after_its_start(metrics, sign_of_life):
+    metrics.started("id", "copy", now=20.0)  # Spark reports starts at once, the rest through a queue
+    metrics.ended("id", failed=True)
+    sign_of_life(metrics)
+    assert (values(metrics, m.RUNNING), values(metrics, m.FAILED)) == ({("copy",): 1}, {("copy",): 0})
+
+
+def test_the_last_batchs_error_is_shown_until_a_batch_ends_well_or_the_query_starts_again(metrics):
+    refused = outcome(batch_id=8, outcome="refused", error="LedgerRefused")
+    metrics.committed(outcome(outcome="failed", error="BrokerUnreachable"))
+    metrics.committed(refused)
+    assert values(metrics, m.LAST_ERROR) == {("copy", "LedgerRefused"): 1}
+    metrics.committed(outcome(outcome="skipped"))
+    assert values(metrics, m.LAST_ERROR) == {}
+    metrics.committed(refused)
+    metrics.ended("id", failed=True)
+    assert values(metrics, m.LAST_ERROR) == {("copy", "LedgerRefused"): 1}
+    metrics.started("id", "copy", now=20.0)
+    assert values(metrics, m.LAST_ERROR) == {}
+
+
 def test_a_query_without_a_name_is_shown_by_its_id_even_if_its_commit_reports_first():
     metrics = QueryMetrics()
     metrics.committed(outcome())

@@ -291,12 +291,14 @@ def test_a_querys_life_is_in_the_metrics(listener, kafka, now):
     listener.onQueryTerminated(ended("boom"))
     assert shown(listener, query_metrics.RUNNING) == {("copy",): 0}
     assert shown(listener, query_metrics.FAILURES) == {("copy",): 1}
+    assert shown(listener, query_metrics.FAILED) == {("copy",): 1}
 
 
 def test_a_query_that_is_stopped_has_not_failed(listener):
     listener.onQueryStarted(STARTED)
     listener.onQueryTerminated(ended(None))
     assert shown(listener, query_metrics.FAILURES) == {("copy",): 0}
+    assert shown(listener, query_metrics.FAILED) == {("copy",): 0}
 
 
 def test_an_idle_query_without_a_batch_has_no_lag_that_is_known_but_is_held(listener, kafka, now):
