@@ -79,6 +79,7 @@ def test_one_scrape_shows_what_is_late_what_is_held_and_who_holds_it(kafka, behi
     assert found["kafka_eos_cluster_producer_ids", source, "0"] >= 1
     assert found["kafka_eos_cluster_open_transactions", source, "0"] == 1
     assert found["kafka_eos_cluster_hanging_transactions", source, "0"] == 0
+    assert found["kafka_eos_cluster_unjudged", source, "0"] == found["kafka_eos_cluster_silent_brokers",] == 0
     assert found["kafka_eos_cluster_open_transaction_age_seconds", owner] >= 0
     assert sum(value for (name, *_), value in found.items() if name == "kafka_eos_cluster_transactional_ids") >= 2
     assert {name for name, *_ in found} == {metric.name for metric in CLUSTER_METRICS}

@@ -7,12 +7,13 @@ transactional.ids and the last stable offset as what brokers should show.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.metrics import Metric, Series, by_topic
 from spark_kafka_eos.tools.operators.status import QueryStatus
-from spark_kafka_eos.tools.operators.survey import Survey, active_ids, producer_counts
+from spark_kafka_eos.tools.operators.survey import Ending, Survey, active_ids, producer_counts
 
 MOST_IDS = 500
 """The most transactional.ids that have series: those that committed last, those whose transactions are oldest."""
@@ -78,7 +79,20 @@ HANGING = Metric(
     "kafka_eos_cluster_hanging_transactions",
     "gauge",
     ("topic", "partition"),
-    "Transactions that are open in the partition and that neither producer nor coordinator will end.",
+    "Transactions that are open in the partition and that neither producer nor coordinator will end; absent while it "
+    "is not known whether there is one.",
+)
+UNJUDGED = Metric(
+    "kafka_eos_cluster_unjudged",
+    "gauge",
+    ("topic", "partition"),
+    "1 if it is not known of every transaction that may be open in the partition whether it hangs, else 0.",
+)
+SILENT = Metric(
+    "kafka_eos_cluster_silent_brokers",
+    "gauge",
+    (),
+    "Brokers that did not say which transactions they coordinate.",
 )
 OPEN_AGE = Metric(
     "kafka_eos_cluster_open_transaction_age_seconds",
@@ -106,6 +120,8 @@ CLUSTER_METRICS: tuple[Metric, ...] = (
     PRODUCERS,
     OPEN,
     HANGING,
+    UNJUDGED,
+    SILENT,
     OPEN_AGE,
     ACTIVE_IDS,
 )
@@ -125,6 +141,7 @@ def cluster_series(queries: Iterable[QueryStatus], survey: Survey) -> Series:
     latest = sorted(queries, key=lambda query: query.last.record.timestamp_ms if query.last else 0, reverse=True)
     for query in latest[:MOST_IDS]:
         _add_query(series, query, survey.taken_ms)
+    series.set(SILENT, value=len(survey.silent))
     _add_partitions(series, survey)
     for facts in survey.open_transactions[:MOST_IDS]:
         if facts.age_ms is not None:
@@ -155,9 +172,8 @@ def _add_query(series: Series, query: QueryStatus, now_ms: int) -> None:
 
 def _add_partitions(series: Series, survey: Survey) -> None:
     counts = producer_counts(survey.producers)
-    hanging: dict[TopicPartition, int] = {}
-    for part in survey.hanging:
-        hanging[part.partition] = hanging.get(part.partition, 0) + 1
+    hanging = Counter(part.partition for part in survey.hanging)
+    unknown = {part.partition for part in survey.open_parts if part.ending is Ending.UNKNOWN}
     for tp in _most_held(survey):
         labels = tp.topic, str(tp.partition)
         if (log_ends := survey.log_ends.get(tp)) is not None:
@@ -166,10 +182,12 @@ def _add_partitions(series: Series, survey: Survey) -> None:
         if tp in counts:
             series.set(PRODUCERS, *labels, value=counts[tp].producer_ids)
             series.set(OPEN, *labels, value=counts[tp].open_transactions)
-            series.set(HANGING, *labels, value=hanging.get(tp, 0))
+            if hanging[tp] or tp not in unknown:
+                series.set(HANGING, *labels, value=hanging[tp])
+        series.set(UNJUDGED, *labels, value=tp not in counts or tp in unknown)
 
 
 def _most_held(survey: Survey) -> Sequence[TopicPartition]:
-    partitions: Mapping[TopicPartition, object] = {**survey.log_ends, **survey.producers}
+    partitions = {*survey.log_ends, *survey.producers, *survey.unavailable}
     lags = {tp: survey.log_ends[tp].lag if tp in survey.log_ends else 0 for tp in partitions}
     return sorted(lags, key=lambda tp: (-lags[tp], tp))[:MOST_PARTITIONS]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
@@ -19,7 +21,7 @@ from spark_kafka_eos.tools.operators.status import PartitionLag, QueryStatus, Re
 from spark_kafka_eos.tools.operators.survey import Survey, TransactionListing
 from tests.batches import record
 
-T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+T0, T1, U0, U1 = (TopicPartition(topic, number) for topic in "tu" for number in (0, 1))
 NOW = 1_000_000
 
 
@@ -98,8 +100,25 @@ def test_partitions_have_kip_98s_counts_and_what_hangs_in_them():
     assert series.values(m.PRODUCERS) == {("t", "0"): 3, ("u", "0"): 0}
     assert series.values(m.OPEN) == {("t", "0"): 2, ("u", "0"): 0}
     assert series.values(m.HANGING) == {("t", "0"): 1, ("u", "0"): 0}
+    assert (series.values(m.UNJUDGED)["t", "0"], series.values(m.SILENT)) == (0, {(): 0})
     assert series.values(m.OPEN_AGE) == {("a",): 8.0}
     assert series.values(m.ACTIVE_IDS) == {("3", "Ongoing"): 1, ("3", "Empty"): 1}
+
+
+def test_a_partition_that_cannot_be_judged_is_not_shown_as_one_in_which_nothing_hangs():
+    survey = Survey(
+        taken_ms=NOW,
+        listings=(TransactionListing(transactional_id="b", producer_id=2, state="Empty", coordinator=3),),
+        transactions={"b": replace(facts("b", NOW), state="Empty")},
+        producers={T0: (producer(T0, 9, 6),), T1: (producer(T1, 2, 4), producer(T1, 9, 6)), U0: (producer(U0, 9),)},
+        unavailable={U1: "u-1 has no leader"},
+        silent={1: "broker 1 did not answer"},
+        complete=False,  # so nobody knows whose producer 9 is
+    )
+    series = cluster_series([], survey)
+    assert series.values(m.HANGING) == {("t", "1"): 1, ("u", "0"): 0}
+    assert series.values(m.UNJUDGED) == {("t", "0"): 1, ("t", "1"): 1, ("u", "0"): 0, ("u", "1"): 1}
+    assert series.values(m.SILENT) == {(): 1}
 
 
 def test_a_cluster_that_cannot_be_read_is_down_and_nothing_else():
