@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka.protocol.admin.topics import CreateTopicsRequest
 
-from spark_kafka_eos.errors import AuthorizationFailed
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, UnknownTopic
 from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
@@ -23,15 +23,28 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def create_ledger(cluster: Cluster, topic: str) -> None:
+def refusal(cluster: Cluster, topic: str) -> KafkaEosError | None:
+    """The error with which brokers would refuse to create it, None if they would not. Creates nothing.
+
+    Raises BrokerUnreachable.
+    """
+    try:
+        create_ledger(cluster, topic, validate_only=True)
+    except (BrokerError, UnknownTopic) as error:
+        return error
+    return None
+
+
+def create_ledger(cluster: Cluster, topic: str, *, validate_only: bool = False) -> None:
     """Create it unless it exists: compacted, with three replicas if there are three brokers.
 
-    Raises AuthorizationFailed, BrokerError, BrokerUnreachable.
+    With `validate_only`, brokers check the request and create nothing. Raises AuthorizationFailed, UnknownTopic (an
+    invalid name), BrokerError, BrokerUnreachable.
     """
     replicas = min(_REPLICAS, len(cluster.nodes()))
     settings = {**SETTINGS, "min.insync.replicas": str(max(1, replicas - 1))}
     try:
-        _create(cluster, topic, replicas, settings)
+        _create(cluster, topic, replicas, settings, validate_only=validate_only)
     except AuthorizationFailed as error:
         config = " ".join(f"--config {name}={value}" for name, value in settings.items())
         action = (
@@ -41,7 +54,7 @@ def create_ledger(cluster: Cluster, topic: str) -> None:
         raise error.replaced(action=action) from error
 
 
-def _create(cluster: Cluster, name: str, replicas: int, config: Mapping[str, str]) -> None:
+def _create(cluster: Cluster, name: str, replicas: int, config: Mapping[str, str], *, validate_only: bool) -> None:
     topic_class: Any = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
         topics=[
@@ -54,7 +67,7 @@ def _create(cluster: Cluster, name: str, replicas: int, config: Mapping[str, str
             )
         ],
         timeout_ms=cluster.options.request_timeout_ms // 2,
-        validate_only=False,
+        validate_only=validate_only,
     )
 
     def errors(response: Any) -> Iterable[tuple[ResourceRef, int]]:

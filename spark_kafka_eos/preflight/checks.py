@@ -2,6 +2,7 @@
 
 Errors, if no batch could succeed or another process uses the group or the ledger:
 - an output topic does not exist, or an ACL that the query itself needs is missing;
+- the ledger topic does not exist, and brokers would refuse to create it;
 - kafka.transaction.timeout.ms above the brokers' transaction.max.timeout.ms;
 - min.insync.replicas above the replication factor;
 - a group to which the sink commits offsets has active members, or offsets committed by another sink's transactions;
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from spark_kafka_eos.errors import KafkaEosError
 from spark_kafka_eos.kafka.protocol.facts import (
     TWO_PHASE_COMMIT,
     TWO_PHASE_COMMIT_NEEDS,
@@ -68,6 +70,7 @@ _NAMED = 3  # members named in a finding
 class Facts:
     """What was read from the cluster: `settings` are the transaction coordinator's; topics and groups by name.
 
+    `refusals` are the errors with which brokers would refuse to create a ledger topic that does not exist.
     `buckets` are the transactional.ids of those of a query in real time.
     `two_phase_commit` is whether the brokers offer it. None means that it does not exist. Without a transactional.id,
     `transaction` is None, and `settings` are those of one of the brokers, if they were needed.
@@ -79,6 +82,7 @@ class Facts:
     transaction: TransactionFacts | Unavailable | None
     groups: Mapping[str, GroupFacts | Unavailable]
     topics: Mapping[str, TopicFacts | Unavailable | None]
+    refusals: Mapping[str, KafkaEosError] = field(default_factory=dict)
     buckets: Mapping[str, TransactionFacts | Unavailable | None] = field(default_factory=dict)
     two_phase_commit: bool = False
 
@@ -327,7 +331,7 @@ def _topics(facts: Facts, options: SinkOptions) -> Iterator[tuple[str, _Judgemen
     for name in written:
         yield from ((name, judgement) for judgement in _access(facts.topics[name], [("Write", "writing to")]))
     for name in ledger_topics(options):
-        yield from ((name, judgement) for judgement in _ledger(facts.topics[name]))
+        yield from ((name, judgement) for judgement in _ledger(facts.topics[name], facts.refusals.get(name)))
     for name in written:
         if isinstance(topic := facts.topics[name], TopicFacts):
             yield from (
@@ -378,7 +382,15 @@ def _access(
                 )
 
 
-def _ledger(topic: TopicFacts | Unavailable | None) -> Iterator[_Judgement]:
+def _ledger(topic: TopicFacts | Unavailable | None, refusal: KafkaEosError | None) -> Iterator[_Judgement]:
+    if refusal is not None:
+        yield _Judgement(
+            Severity.ERROR,
+            f"does not exist, and would not be created: {refusal.what}",
+            "The first batch would fail after its tasks have run",
+            refusal.action.removesuffix(".") or "Create it, or set another ledgerTopic",
+        )
+        return
     if topic is None:
         yield _Judgement(Severity.OK, "does not exist yet; created when it is first needed")
         return

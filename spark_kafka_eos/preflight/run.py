@@ -14,6 +14,7 @@ from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import GroupFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.ledger.create import refusal
 from spark_kafka_eos.ledger.source_mark import other_ids
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import bucket_id, internal_topics, ledger_topics, written_topics
@@ -62,6 +63,8 @@ def examine(cluster: Cluster, options: SinkOptions, *, buckets: int = 0) -> list
         optional=(*checks.OPTIONAL_TOPIC_SETTINGS, *message_formats.TOPIC_SETTINGS),
         awaited=written,
     )
+    can_create = "CreateTopics" not in abilities.lacking  # which has a finding of its own
+    to_create = [name for name in ledger_topics(options) if can_create and topics[name] is None]
     version = cluster.transaction_version()
     facts = Facts(
         brokers=brokers,
@@ -71,6 +74,7 @@ def examine(cluster: Cluster, options: SinkOptions, *, buckets: int = 0) -> list
         buckets={name: describe.transaction(cluster, name, now_ms=now_ms) for name in of_buckets},
         groups=groups,
         topics=topics,
+        refusals={name: refused for name in to_create if (refused := refusal(cluster, name)) is not None},
         two_phase_commit=abilities.two_phase_commit,
     )
     if settings is None and message_formats.any_old(facts):

@@ -236,8 +236,12 @@ def test_the_ledgers_topic_is_created_if_permitted_and_otherwise_the_error_says_
     books = f"books-{next(numbers)}"
     own = [right._replace(name=books) if right.name == LEDGER_TOPIC else right for right in RIGHTS]
     given = connection(own)
-    with pytest.raises(AuthorizationFailed, match=f"kafka-topics.sh --create --topic {books} .*grant Create on it"):
+    how = f"kafka-topics.sh --create --topic {books} .*grant Create on it"
+    with pytest.raises(AuthorizationFailed, match=how):
         copy(given, output, ledgerTopic=books, preflight="false")
+    with pytest.raises(PreflightFailed, match=f"(?s)found 1 error:.*TOPIC_AUTHORIZATION_FAILED.*{how}"):
+        copy(given, output, ledgerTopic=books)
+    assert books not in kafka.topics()
     assert written(kafka, output) == []
     assert copy(connection([*own, Right("Create", "topic", books)]), output, ledgerTopic=books) == 3
     await_stable(kafka.bootstrap, output, behind=(0, 0))

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerError
-from spark_kafka_eos.ledger.create import SETTINGS, create_ledger
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError
+from spark_kafka_eos.ledger.create import SETTINGS, create_ledger, refusal
 from tests.model_kafka import CLIENT, KafkaModel
 
-TOPIC_AUTHORIZATION_FAILED, INVALID_REPLICATION_FACTOR = 29, 38
+TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_REPLICATION_FACTOR, POLICY_VIOLATION = 29, 31, 38, 44
 
 
 def answering(kafka: KafkaModel, code: int, message: str | None) -> None:
@@ -57,3 +57,23 @@ def test_who_may_not_create_it_is_told_the_command():
     assert "kafka-topics.sh --create --topic ledger --partitions 1 --replication-factor 3" in refused.value.action
     assert "--config cleanup.policy=compact" in refused.value.action
     assert "--config min.insync.replicas=2" in refused.value.action
+
+
+def test_whether_it_can_be_created_is_asked_without_creating_it():
+    kafka = KafkaModel(nodes=3)
+    assert refusal(kafka.cluster(), "ledger") is None
+    (asked,) = kafka.sent("CreateTopics")
+    create_ledger(kafka.cluster(), "ledger")
+    _, created = kafka.sent("CreateTopics")
+    assert (asked.validate_only, created.validate_only) == (True, False)
+    assert asked.topics == created.topics
+
+
+@pytest.mark.parametrize("code", [TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, POLICY_VIOLATION])
+def test_what_would_refuse_it_is_known_before(code):
+    kafka = KafkaModel()
+    answering(kafka, code, "no")
+    with pytest.raises(KafkaEosError) as raised:
+        create_ledger(kafka.cluster(), "ledger")
+    refused = refusal(kafka.cluster(), "ledger")
+    assert str(refused) == str(raised.value)

@@ -10,6 +10,7 @@ import pytest
 
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.protocol.error_codes import failure
 from spark_kafka_eos.kafka.protocol.facts import GroupFacts, TopicFacts, TransactionFacts, Unavailable
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
@@ -243,6 +244,21 @@ def test_all_unknown_topics_share_an_error():
 def test_a_ledger_topic_that_is_not_there_yet_is_fine_since_the_first_batch_creates_it():
     options = sink(ledgerTopic="books")
     assert wrong(replace(HEALTHY, topics={**HEALTHY.topics, "books": None}), options) == []
+
+
+@pytest.mark.parametrize(
+    ("refused", "action"),
+    [
+        (failure("CreateTopics", 29, "books").replaced(action="Run it yourself."), "Run it yourself"),
+        (failure("CreateTopics", 44, "books"), "Create it, or set another ledgerTopic"),
+    ],
+)
+def test_a_ledger_topic_that_is_not_there_and_cannot_be_created_would_fail_the_first_batch(refused, action):
+    facts = replace(HEALTHY, topics={**HEALTHY.topics, "books": None}, refusals={"books": refused})
+    severity, subject, found = only(facts, sink(ledgerTopic="books"))
+    assert (severity, subject) == (Severity.ERROR, "topic books")
+    assert found.found == f"does not exist, and would not be created: {refused.what}"
+    assert found.action == action
 
 
 @pytest.mark.parametrize(
