@@ -18,6 +18,7 @@ from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.topics import unknown
 from spark_kafka_eos.ledger.diagnosis import diagnose
+from spark_kafka_eos.ledger.entry import MovedLedger
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Verdict
 from spark_kafka_eos.options import ClientOptions, SinkOptions
@@ -383,7 +384,14 @@ def _statuses(reader: QueryReader, transactional_id: str, **what: bool) -> list[
 
 def _unknown(reader: QueryReader, transactional_id: str) -> ToolFailed:
     with contextlib.suppress(AuthorizationFailed):
-        if reader.copies(transactional_id).pointer is not None:
+        copies = reader.copies(transactional_id)
+        if isinstance(copies.valid, MovedLedger):
+            return ToolFailed(
+                f"the ledger of {transactional_id!r} is in topic {copies.valid.topic!r} since commit "
+                f"{copies.valid.serial}",
+                action="Name that topic with --ledger-topic.",
+            )
+        if copies.pointer is not None:
             return ToolFailed(
                 f"the ledger topic has no record of {transactional_id!r}, but its group has a pointer",
                 action=f"Look at `kafka-eos query ledger {transactional_id}`.",

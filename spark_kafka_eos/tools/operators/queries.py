@@ -89,6 +89,7 @@ class QueryReader:
             if records.pending or (records.committed and records.committed[-1].value is not None)
         ]
         statuses = [status for status in statuses if status.commits or status.pending]
+        statuses.sort(key=lambda status: (status.transactional_id, not status.commits))
         self.outputs.update(topic for status in statuses for topic in status.outputs)
         if lag:
             statuses = [in_real_time(status, self._ends(status)) if status.buckets else status for status in statuses]
@@ -103,7 +104,7 @@ class QueryReader:
         """
         for ledger in self._ledgers.values():
             ledger.read()
-        ids = {name for ledger in self._ledgers.values() for name in ledger.by_id}
+        ids = {name for ledger in self._ledgers.values() for name in _here(ledger)}
         groups = [name for name in group_ids(self._cluster) if name.endswith(LEDGER_GROUP)]
         asked = denied = 0
         for number, group in enumerate(groups):
@@ -119,7 +120,7 @@ class QueryReader:
                 continue
             for ledger in found:
                 ledger.read()
-                ids.update(ledger.by_id)
+                ids.update(_here(ledger))
         return denied
 
     def last_records(self) -> Iterator[LedgerRecord]:
@@ -129,7 +130,8 @@ class QueryReader:
 
     def copies(self, transactional_id: str) -> Copies:
         """The two copies of this id's entry: the record as of the last `read`, and the pointer as of now."""
-        ledger = next((reader for reader in self._ledgers.values() if transactional_id in reader.by_id), None)
+        ledgers = [reader for reader in self._ledgers.values() if transactional_id in reader.by_id]
+        ledger = next((reader for reader in ledgers if transactional_id in _here(reader)), next(iter(ledgers), None))
         records = ledger and ledger.by_id[transactional_id]
         value = records.committed[-1].value if records and records.committed else None
         committed = self._group(transactional_id).fetch_all(require_stable=False)
@@ -290,7 +292,7 @@ def _is_pointer(committed: OffsetAndMetadata) -> bool:
 
 
 def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
-    commits = tuple(_commits(records.committed))
+    commits = () if _has_moved(records) else tuple(_commits(records.committed))
     pending = next(_commits(records.pending[-1:]), None)
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
     sources = (status.entry and status.entry.ends) or ()
@@ -298,6 +300,17 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
         None if source is None else SourceLag(cluster=source.cluster, offsets=source.offsets) for source in sources
     )
     return replace(status, sources=lags, buckets=buckets_of(status.entry, name))
+
+
+def _has_moved(records: LedgerRecords) -> bool:
+    """Whether these records end with the move to another topic, so that they no longer say what was committed last."""
+    value = records.last and records.last.value
+    return isinstance(value and entry_of(value), MovedLedger)
+
+
+def _here(ledger: LedgerReader) -> set[str]:
+    """The ids of this ledger that have not moved to another one."""
+    return {name for name, records in ledger.by_id.items() if not _has_moved(records)}
 
 
 def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:

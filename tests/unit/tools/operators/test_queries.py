@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
@@ -23,6 +24,7 @@ from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import bucket_id
+from spark_kafka_eos.tools.cli import query
 from spark_kafka_eos.tools.operators import queries
 from spark_kafka_eos.tools.operators.queries import QueryReader, committed_in, taking_part
 from spark_kafka_eos.transaction.commit import commit_batch
@@ -58,18 +60,24 @@ def test_at_most_so_many_groups_are_asked_and_the_rest_is_counted(monkeypatch, o
     assert reader.find(most=None) == 0
 
 
-@pytest.fixture(params=["kafka-eos-ledger", "own"])
-def committed(request, monkeypatch):
-    """A cluster with a query whose ledger is in this topic, and the report of its last batch."""
-    kafka = KafkaModel(topics={"out": 1})
+def commit(kafka, numbers, *, ledger):
+    """A query commits these batches, with its ledger in this topic; the report of the last one."""
     given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"}
-    options = sink_options(given | {"ledgerTopic": request.param})
+    options = sink_options(given | {"ledgerTopic": ledger})
     driver = SharedTransaction(options, kafka.cluster(), decide_micro_batch(options), clock=kafka.clock)
-    for number in (0, 1):
+    for number in numbers:
         batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}")
         report = commit_batch(
             driver, batch, lambda _: Appended(partitions=0, records=0, bytes=0), max_attempts=1, choice=BY_DRIVER
         )
+    return report
+
+
+@pytest.fixture(params=["kafka-eos-ledger", "own"])
+def committed(request, monkeypatch):
+    """A cluster with a query whose ledger is in this topic, and the report of its last batch."""
+    kafka = KafkaModel(topics={"out": 1})
+    report = commit(kafka, (0, 1), ledger=request.param)
     monkeypatch.setattr(queries, "group_ids", lambda _: [*kafka.groups])  # a request that the model does not know
     return kafka, report
 
@@ -81,6 +89,39 @@ def test_the_batch_that_was_committed_in_a_transaction_is_found(committed, name)
     assert isinstance(entry, LedgerEntry) and entry.batch_id == 1
     for producer_id, epoch in ((last.producer_id, last.epoch + 1), (last.producer_id + 1, last.epoch)):
         assert committed_in(kafka.cluster(), name, producer_id, epoch) is None
+
+
+@pytest.mark.parametrize(
+    ("topics", "at"),
+    [
+        (["kafka-eos-ledger", "own"], "own"),
+        (["own", "kafka-eos-ledger"], "kafka-eos-ledger"),
+        (["kafka-eos-ledger", "own", "kafka-eos-ledger"], "kafka-eos-ledger"),
+    ],
+    ids=["away", "home", "there and back"],
+)
+def test_a_query_whose_ledger_has_moved_is_shown_as_the_new_one_says(monkeypatch, topics, at):
+    kafka = KafkaModel(topics={"out": 1})
+    for number, topic in enumerate(topics):
+        commit(kafka, [number], ledger=topic)
+    monkeypatch.setattr(queries, "group_ids", lambda _: [*kafka.groups])
+    alone, every = QueryReader(kafka.cluster(), only="id", keep=20), QueryReader(kafka.cluster())
+    every.find()
+    for reader in (alone, every):
+        (status,) = reader.read(lag=False, owners=False)
+        assert (status.ledger_topic, status.entry and status.entry.batch_id) == (at, len(topics) - 1)
+        record = reader.copies("id").record
+        assert isinstance(record, LedgerEntry) and record.batch_id == len(topics) - 1
+
+
+def test_who_names_the_topic_that_a_ledger_has_left_is_told_the_new_one(monkeypatch):
+    kafka = KafkaModel(topics={"out": 1})
+    for number, topic in enumerate(["kafka-eos-ledger", "own"]):
+        commit(kafka, [number], ledger=topic)
+    monkeypatch.setattr(query, "Cluster", lambda _: kafka.cluster())
+    named = ["--bootstrap-servers", "b:1", "--ledger-topic", "kafka-eos-ledger"]
+    with pytest.raises(ToolFailed, match="the ledger of 'id' is in topic 'own' since commit 2"):
+        CliRunner().invoke(query.query, ["history", "id", *named], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["committed", "aborted"])
