@@ -169,8 +169,11 @@ class QueryReader:
         by_cluster: dict[str, set[TopicPartition]] = {}
         for _, source in _sources(statuses):
             by_cluster.setdefault(source.cluster, set()).update(source.offsets)
-        clusters = {cluster.cluster_id(): cluster for cluster in (*self._sources, self._cluster)} if by_cluster else {}
-        ranges = {name: _log_ranges(clusters.get(name), name, partitions) for name, partitions in by_cluster.items()}
+        clusters, silent = _by_id((*self._sources, self._cluster)) if by_cluster else ({}, "")
+        ranges = {
+            name: _log_ranges(clusters.get(name), f"it is on another cluster, {name}{silent}", partitions)
+            for name, partitions in by_cluster.items()
+        }
         with_lag = [
             replace(
                 status, sources=tuple(source and _lag(source, *ranges[source.cluster]) for source in status.sources)
@@ -321,11 +324,23 @@ def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
             yield RecordedEntry(record=record, entry=entry)
 
 
+def _by_id(clusters: Iterable[Cluster]) -> tuple[dict[str, Cluster], str]:
+    """The clusters that answer, by their ids; and why the others do not, to be said of what is on none of these."""
+    found: dict[str, Cluster] = {}
+    reasons = []
+    for cluster in clusters:
+        try:
+            found[cluster.cluster_id()] = cluster
+        except KafkaEosError as error:
+            reasons.append(f"; {error.what}")
+    return found, "".join(reasons)
+
+
 def _log_ranges(
-    cluster: Cluster | None, name: str, partitions: Collection[TopicPartition]
+    cluster: Cluster | None, elsewhere: str, partitions: Collection[TopicPartition]
 ) -> tuple[Mapping[TopicPartition, LogRange], Mapping[TopicPartition, str]]:
     if cluster is None:
-        return {}, dict.fromkeys(partitions, f"it is on another cluster, {name}")
+        return {}, dict.fromkeys(partitions, elsewhere)
     try:
         return log_ranges(cluster, partitions)
     except KafkaEosError as error:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -27,10 +27,11 @@ from spark_kafka_eos.options.sink import bucket_id
 from spark_kafka_eos.tools.cli import query
 from spark_kafka_eos.tools.operators import queries
 from spark_kafka_eos.tools.operators.queries import QueryReader, committed_in, taking_part
+from spark_kafka_eos.tools.operators.status import SourceLag
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import BY_DRIVER
-from tests.model_kafka import KafkaModel, refused
+from tests.batches import BY_DRIVER, reads
+from tests.model_kafka import CLIENT, KafkaModel, refused
 
 GROUP_NOT_ALLOWED, TOPIC_NOT_ALLOWED = 30, 29
 UNREADABLE = [("OffsetFetch", GROUP_NOT_ALLOWED), ("ListOffsets", TOPIC_NOT_ALLOWED)]
@@ -60,13 +61,13 @@ def test_at_most_so_many_groups_are_asked_and_the_rest_is_counted(monkeypatch, o
     assert reader.find(most=None) == 0
 
 
-def commit(kafka, numbers, *, ledger):
+def commit(kafka, numbers, *, ledger, sources=()):
     """A query commits these batches, with its ledger in this topic; the report of the last one."""
     given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"}
     options = sink_options(given | {"ledgerTopic": ledger})
     driver = SharedTransaction(options, kafka.cluster(), decide_micro_batch(options), clock=kafka.clock)
     for number in numbers:
-        batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}")
+        batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", sources=sources)
         report = commit_batch(
             driver, batch, lambda _: Appended(partitions=0, records=0, bytes=0), max_attempts=1, choice=BY_DRIVER
         )
@@ -122,6 +123,23 @@ def test_who_names_the_topic_that_a_ledger_has_left_is_told_the_new_one(monkeypa
     named = ["--bootstrap-servers", "b:1", "--ledger-topic", "kafka-eos-ledger"]
     with pytest.raises(ToolFailed, match="the ledger of 'id' is in topic 'own' since commit 2"):
         CliRunner().invoke(query.query, ["history", "id", *named], catch_exceptions=False)
+
+
+def test_a_source_cluster_that_is_down_hides_nothing_of_what_the_others_know(monkeypatch):
+    kafka, down, at = KafkaModel(topics={"out": 1, "in": 1}), KafkaModel(), TopicPartition("in", 0)
+    commit(kafka, [0], ledger="kafka-eos-ledger", sources=reads({at: 0}, {at: 0}))
+    source = down.cluster(CLIENT.answering_within(1_000))
+    monkeypatch.setattr(source, "cluster_id", refusing)
+    reader = QueryReader(kafka.cluster(), sources=[source])
+    (status,) = reader.read(times=True)
+    assert (status.unread, status.unknown) == (0, [])
+    there = replace(status, sources=(SourceLag(cluster="B", offsets={at: 0}),))
+    (status,) = reader._with_lag([there], times=True)
+    assert status.unknown == ["it is on another cluster, B; no broker answers"]
+
+
+def refusing():
+    raise BrokerUnreachable("no broker answers")
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["committed", "aborted"])
