@@ -9,6 +9,7 @@ from typing import Any
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.producer.transaction import TxnOffsetCommitRequest
 
+from spark_kafka_eos.kafka.errors import KafkaEosError
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
@@ -196,9 +197,18 @@ def stored_in(group_id: str, partitions: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % partitions
 
 
-def group_ids(cluster: Cluster) -> list[str]:
-    """All groups that this principal may describe, sorted. Raises BrokerError, BrokerUnreachable."""
-    return sorted({group for node in cluster.nodes() for group in _group_ids(cluster, node)})
+def group_ids(cluster: Cluster) -> tuple[list[str], dict[int, str]]:
+    """All groups that this principal may describe, sorted; and the nodes that did not answer, whose groups are missing,
+    with the reason. Raises BrokerUnreachable if no broker answers.
+    """
+    found: set[str] = set()
+    silent: dict[int, str] = {}
+    for node in cluster.nodes():
+        try:
+            found.update(_group_ids(cluster, node))
+        except KafkaEosError as error:
+            silent[node] = error.what
+    return sorted(found), silent
 
 
 def _group_ids(cluster: Cluster, node: int) -> list[str]:

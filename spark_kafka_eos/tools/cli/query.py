@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from rich.console import Group, RenderableType
 from spark_kafka_eos.errors import AuthorizationFailed, ToolFailed
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.topics import unknown
+from spark_kafka_eos.kafka.words import printable
 from spark_kafka_eos.ledger.diagnosis import diagnose
 from spark_kafka_eos.ledger.entry import MovedLedger
 from spark_kafka_eos.ledger.refusal import Refuse
@@ -40,10 +42,12 @@ from spark_kafka_eos.tools.cli.query_options import (
 )
 from spark_kafka_eos.tools.cli.query_tables import (
     Snapshot,
+    gaps,
     history_view,
     lag_view,
     ledger_view,
     list_table,
+    not_looked_into,
     remarks,
     show_view,
 )
@@ -99,6 +103,10 @@ def list_(
 
     unread: offsets that a query can read and has not committed. held: offsets after these, which open transactions of
     others hold back. Of sources on another cluster, both are unknown without --source-bootstrap-servers.
+
+    \b
+    Exit code 0: these are all that could be found
+              3: it could not be looked everywhere; where not is shown, with --json on standard error
     """
     clients = _clients(bootstrap_servers, properties, source_bootstrap_servers, source_properties)
     with _reader(clients, ledger_topic) as reader:
@@ -111,9 +119,13 @@ def list_(
             return Group(list_table(snapshot.queries, snapshot.now_ms), *remarks(reader, snapshot, skipped))
 
         def to_json(snapshot: Snapshot) -> list[dict[str, Any]]:
+            for gap in gaps(reader, snapshot, skipped):
+                print(printable(gap), file=sys.stderr)
             return [query_json(status, snapshot) for status in snapshot.queries]
 
         watch(look, seconds, view=view, to_json=to_json, as_json=as_json)
+        if [*not_looked_into(reader, skipped)]:
+            raise typer.Exit(NOT_CHECKED)
 
 
 @query.command()

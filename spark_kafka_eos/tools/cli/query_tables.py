@@ -85,16 +85,28 @@ def remarks(reader: QueryReader, snapshot: Snapshot, skipped: int) -> Iterator[T
     topics = sorted({status.ledger_topic for status in snapshot.queries} - {LEDGER_TOPIC})
     if topics:
         yield Text(f"Ledger topics besides {LEDGER_TOPIC}: {', '.join(topics)}.")
-    if not snapshot.queries:
-        missing = f": there is no topic {', '.join(reader.missing)}" if reader.missing else ""
-        yield Text(f"No query has committed to this cluster{missing}.")
-    if skipped:
-        yield Text(f"{skipped} more groups were not looked into; name further ledger topics with --ledger-topic.")
+    yield from map(Text, gaps(reader, snapshot, skipped))
     reasons = dict.fromkeys(why for status in snapshot.queries for why in status.unknown)
     for why in list(reasons)[:3]:
         yield Text(f"Unknown lag: {why}.")
     if len(reasons) > 3:
         yield Text(f"Unknown lag: {len(reasons) - 3} more reasons; see `kafka-eos query lag ID`.")
+
+
+def gaps(reader: QueryReader, snapshot: Snapshot, skipped: int) -> Iterator[str]:
+    """Why there may be no query, or not every one; no JSON says it."""
+    if not snapshot.queries:
+        missing = f": there is no topic {', '.join(reader.missing)}" if reader.missing else ""
+        yield f"No query has committed to this cluster{missing}."
+    yield from not_looked_into(reader, skipped)
+
+
+def not_looked_into(reader: QueryReader, skipped: int) -> Iterator[str]:
+    """What may have further queries."""
+    for node, why in sorted(reader.silent.items()):
+        yield f"Broker {node} did not answer, so its groups are unknown: {why}."
+    if skipped:
+        yield f"{skipped} more groups were not looked into; name further ledger topics with --ledger-topic."
 
 
 def show_view(snapshot: Snapshot) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Annotated
@@ -12,6 +13,7 @@ from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, client_of
+from spark_kafka_eos.tools.cli.query_tables import not_looked_into
 from spark_kafka_eos.tools.cli.top_rows import Picture
 from spark_kafka_eos.tools.cli.top_screen import LONGEST_S, SHORTEST_S, Top
 from spark_kafka_eos.tools.cli.transactions import ANSWER_MS
@@ -51,11 +53,13 @@ class Look:
     def __init__(self, cluster: Cluster, *, topics: Sequence[str] | None, ledger_topics: Sequence[str] | None) -> None:
         self._cluster, self._topics = cluster, topics
         self._queries = QueryReader(cluster, ledger_topics=ledger_topics or [LEDGER_TOPIC])
+        self._incomplete: list[str] = []
         if not ledger_topics:
-            self._queries.find()
+            with contextlib.suppress(BrokerError):  # not allowed to read a ledger topic: every look says it
+                self._incomplete = [*not_looked_into(self._queries, self._queries.find())]
 
     def __call__(self) -> Picture:
-        remarks = []
+        remarks = list(self._incomplete)
         try:
             queries = self._queries.read()
         except BrokerError as error:  # not allowed to read a ledger topic, for example

@@ -66,6 +66,7 @@ class QueryReader:
             with contextlib.suppress(AuthorizationFailed):  # the default one may be the right one
                 self._follow(only)
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
+        self.silent: dict[int, str] = {}  # brokers whose groups `find` could not list, and why
         self.outputs: set[str] = set()  # topics that queries wrote, by the commits of any `read`
 
     @property
@@ -100,28 +101,30 @@ class QueryReader:
         """Look for ledger topics that nobody named: the groups `<transactional.id>.ledger` point to them.
 
         Returns how many of these groups were not looked into: of those whose id is in no known ledger topic, it asks
-        at most `most`, and this principal may not describe every one. Raises as `read` does.
+        at most `most`, and not every one may be described, or has a coordinator that answers. Those of the brokers in
+        `silent` are unknown. Raises as `read` does.
         """
         for ledger in self._ledgers.values():
             ledger.read()
         ids = {name for ledger in self._ledgers.values() for name in _here(ledger)}
-        groups = [name for name in group_ids(self._cluster) if name.endswith(LEDGER_GROUP)]
-        asked = denied = 0
+        names, self.silent = group_ids(self._cluster)
+        groups = [name for name in names if name.endswith(LEDGER_GROUP)]
+        asked = failed = 0
         for number, group in enumerate(groups):
             if group.removesuffix(LEDGER_GROUP) in ids:
                 continue
             if asked == most:
-                return denied + len(groups) - number
+                return failed + len(groups) - number
             asked += 1
             try:
                 found = self._follow(group.removesuffix(LEDGER_GROUP))
-            except AuthorizationFailed:
-                denied += 1
+            except KafkaEosError:
+                failed += 1
                 continue
             for ledger in found:
                 ledger.read()
                 ids.update(_here(ledger))
-        return denied
+        return failed
 
     def last_records(self) -> Iterator[LedgerRecord]:
         """The last committed record of each id as of the last `read`, those of buckets and of moved ledgers, too."""
@@ -249,12 +252,13 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
     if value is not None:
         return _decoded(value)
     if query is None:
-        if unseen or not _sees_every_group(cluster):
+        if unseen or reader.silent or not _sees_every_group(cluster):
             raise ToolFailed(
-                f"no coordinator knows the transactional id of {producer}, and this principal may not describe every "
-                f"group `<transactional id>{LEDGER_GROUP}`, by which ledgers are found: whether a query committed a "
-                "batch in this transaction is not known",
-                action="Nothing was changed. Grant Describe on all groups.",
+                f"no coordinator knows the transactional id of {producer}, and not every group `<transactional id>"
+                f"{LEDGER_GROUP}`, by which ledgers are found, could be looked into: whether a query committed a batch "
+                "in this transaction is not known",
+                action="Nothing was changed. Wait until every broker answers. This principal needs Describe on all "
+                "groups.",
             )
         return None
     pending = _entry_of((status.pending for status in statuses), producer)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from spark_kafka_eos.errors import BrokerError, BrokerUnreachable, ProducerFenced, UnknownTopic
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, stored_in
+from spark_kafka_eos.kafka.protocol import groups
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids, stored_in
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 IDENTITY = ProducerIdentity(transactional_id="orders", producer_id=9, epoch=4)
@@ -136,3 +141,14 @@ def test_offsets_of_a_topic_that_is_gone_are_given_up_within_seconds(broker, ans
 )
 def test_a_group_is_stored_by_javas_hash_code(group_id, partition):
     assert stored_in(group_id, 50) == partition
+
+
+def test_the_groups_of_the_brokers_that_answer_are_listed_and_the_others_are_named(monkeypatch):
+    def listed(_cluster, node):
+        if node == 2:
+            raise BrokerUnreachable("broker 2 does not answer")
+        return [f"group {node}", "of both"]
+
+    monkeypatch.setattr(groups, "_group_ids", listed)
+    cluster = cast("Cluster", SimpleNamespace(nodes=lambda: [1, 2, 3]))
+    assert group_ids(cluster) == (["group 1", "group 3", "of both"], {2: "broker 2 does not answer"})

@@ -4,6 +4,7 @@ batch that an abort would lose is known, or an error.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import cast
 
@@ -24,10 +25,11 @@ from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import bucket_id
-from spark_kafka_eos.tools.cli import query
+from spark_kafka_eos.tools.cli import query, top
 from spark_kafka_eos.tools.operators import queries
 from spark_kafka_eos.tools.operators.queries import QueryReader, committed_in, taking_part
 from spark_kafka_eos.tools.operators.status import SourceLag
+from spark_kafka_eos.tools.operators.survey import Survey
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, reads
@@ -52,7 +54,7 @@ def test_at_most_so_many_groups_are_asked_and_the_rest_is_counted(monkeypatch, o
             return {}
 
     names = ["a group", *(f"id-{number}.ledger" for number in range(others))]
-    monkeypatch.setattr(queries, "group_ids", lambda _: names)
+    monkeypatch.setattr(queries, "group_ids", lambda _: (names, {}))
     monkeypatch.setattr(queries, "GroupCoordinator", Group)
     reader = QueryReader(cast("Cluster", None), ledger_topics=[])
     monkeypatch.setattr(reader, "_ledgers", {})
@@ -79,7 +81,7 @@ def committed(request, monkeypatch):
     """A cluster with a query whose ledger is in this topic, and the report of its last batch."""
     kafka = KafkaModel(topics={"out": 1})
     report = commit(kafka, (0, 1), ledger=request.param)
-    monkeypatch.setattr(queries, "group_ids", lambda _: [*kafka.groups])  # a request that the model does not know
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups], {}))  # a request that the model does not know
     return kafka, report
 
 
@@ -105,7 +107,7 @@ def test_a_query_whose_ledger_has_moved_is_shown_as_the_new_one_says(monkeypatch
     kafka = KafkaModel(topics={"out": 1})
     for number, topic in enumerate(topics):
         commit(kafka, [number], ledger=topic)
-    monkeypatch.setattr(queries, "group_ids", lambda _: [*kafka.groups])
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups], {}))
     alone, every = QueryReader(kafka.cluster(), only="id", keep=20), QueryReader(kafka.cluster())
     every.find()
     for reader in (alone, every):
@@ -167,15 +169,20 @@ def test_what_was_committed_is_found_though_this_release_cannot_read_its_entry(c
     assert isinstance(found, UnreadableEntry)
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["a group may not be read", "groups are left out of the list"])
+@pytest.mark.parametrize(
+    ("denied", "listed"),
+    [(True, True), (True, False), (False, True)],
+    ids=["a group may not be read", "groups are left out of the list", "a broker is silent"],
+)
 def test_where_ledgers_could_not_be_looked_for_it_is_not_known_that_nothing_was_committed(
-    committed, monkeypatch, hidden
+    committed, monkeypatch, denied, listed
 ):
     kafka, last = committed
-    kafka.meets["OffsetFetch"] = refused(GROUP_NOT_ALLOWED)
-    if hidden:
-        monkeypatch.setattr(queries, "group_ids", lambda _: [])
-    with pytest.raises(ToolFailed, match="may not describe every group"):
+    if denied:
+        kafka.meets["OffsetFetch"] = refused(GROUP_NOT_ALLOWED)
+    silent = {} if denied else {2: "no answer"}
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups] if listed else [], silent))
+    with pytest.raises(ToolFailed, match="not every group .* could be looked into"):
         committed_in(kafka.cluster(), None, last.producer_id + 1, 0)
 
 
@@ -189,3 +196,36 @@ def test_a_ledger_that_may_not_be_read_is_not_taken_for_empty(committed, api, co
         committed_in(kafka.cluster(), "id", last.producer_id, last.epoch + 1)
     with pytest.raises(AuthorizationFailed):
         taking_part(kafka.cluster(), replace(facts, state="Ongoing"))
+
+
+def test_a_list_of_queries_is_shown_though_a_broker_is_silent_and_says_what_it_may_lack(committed, monkeypatch):
+    kafka, _ = committed
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups], {2: "no answer"}))
+    monkeypatch.setattr(query, "Cluster", lambda _: kafka.cluster())
+    said = "Broker 2 did not answer, so its groups are unknown: no answer."
+    for flags, where in ([], "stdout"), (["--json"], "stderr"):
+        done = CliRunner().invoke(query.query, ["list", "--bootstrap-servers", "b:1", *flags])
+        assert (done.exit_code, said in getattr(done, where), "id" in done.stdout) == (3, True, True), done.output
+    assert [each["transactional_id"] for each in json.loads(done.stdout)] == ["id"]
+
+
+def test_json_says_beside_it_why_there_is_no_query(monkeypatch):
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([], {}))
+    monkeypatch.setattr(query, "Cluster", lambda _: KafkaModel().cluster())
+    done = CliRunner().invoke(query.query, ["list", "--bootstrap-servers", "b:1", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)) == (0, [])
+    assert done.stderr == "No query has committed to this cluster: there is no topic kafka-eos-ledger.\n"
+
+
+def test_the_live_screen_begins_without_the_right_to_read_a_ledger_and_though_a_broker_is_silent(
+    committed, monkeypatch
+):
+    kafka, _ = committed
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups], {2: "no answer"}))
+    monkeypatch.setattr(top, "survey", lambda *_, **__: Survey(taken_ms=0))
+    monkeypatch.setattr(top, "partitions_of", lambda *_: [])
+    picture = top.Look(kafka.cluster(), topics=None, ledger_topics=None)()
+    assert picture.remarks == ("Broker 2 did not answer, so its groups are unknown: no answer.",)
+    kafka.meets["ListOffsets"] = refused(TOPIC_NOT_ALLOWED)
+    (remark,) = top.Look(kafka.cluster(), topics=None, ledger_topics=None)().remarks
+    assert remark.startswith("no queries: ")
