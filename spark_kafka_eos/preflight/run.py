@@ -14,7 +14,6 @@ from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import GroupFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
-from spark_kafka_eos.ledger.create import refusal
 from spark_kafka_eos.ledger.source_mark import other_ids
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import bucket_id, internal_topics, ledger_topics, written_topics
@@ -74,7 +73,7 @@ def examine(cluster: Cluster, options: SinkOptions, *, buckets: int = 0) -> list
         buckets={name: describe.transaction(cluster, name, now_ms=now_ms) for name in of_buckets},
         groups=groups,
         topics=topics,
-        refusals={name: refused for name in to_create if (refused := refusal(cluster, name)) is not None},
+        refusals=_refusals(cluster, to_create),
         two_phase_commit=abilities.two_phase_commit,
     )
     if settings is None and message_formats.any_old(facts):
@@ -86,6 +85,15 @@ def examine(cluster: Cluster, options: SinkOptions, *, buckets: int = 0) -> list
         *(releases.findings(abilities, version) if transactional_id else ()),
         *findings,
     ]
+
+
+def _refusals(cluster: Cluster, to_create: Sequence[str]) -> dict[str, KafkaEosError]:
+    """The errors with which brokers would refuse to create these ledger topics."""
+    if not to_create:
+        return {}
+    from spark_kafka_eos.ledger.create import refusal  # on new clusters only
+
+    return {name: refused for name in to_create if (refused := refusal(cluster, name)) is not None}
 
 
 def examine_source(cluster: Cluster, topics: Sequence[str]) -> list[Finding]:
