@@ -3,11 +3,12 @@
 #
 # Guess (confidence 85 %): a cast of a decimal to a double gives the double that is nearest to it, as parsing its text
 # does, and as a division of two exact doubles does.
-# Seen: Arrow multiplies the unscaled number by a power of ten that is itself rounded (0.1, 0.01, 1e-4 …). So 0.3 becomes
-# 0.30000000000000004, and of the decimals from 0.1 to 9,999.9 every third is off by a bit; with two digits, as of money,
-# every seventh. A cast to text and from there to a double is right, and so is DuckDB 2.0.1's own cast of the same column.
-# So a column of amounts that passes through Arrow as a double is not equal to the same amounts from anywhere else, and a
-# decimal that is made of it again, with more digits, shows it.
+# Seen: Arrow multiplies the unscaled number by a power of ten that is itself rounded (0.1, 0.01, 1e-4 …). So 0.3
+# becomes 0.30000000000000004, and of the decimals from 0.1 to 9,999.9 every third is off by a bit; with two digits, as
+# of money, every seventh. A cast to text and from there to a double is right, and so is DuckDB 2.0.1's own cast of the
+# same column.
+# So a column of amounts that passes through Arrow as a double is not equal to the same amounts from anywhere else, and
+# a decimal that is made of it again, with more digits, shows it.
 #
 # Needs Python 3.11. Installs pyarrow 26.0.1 and duckdb 2.0.1 in a temporary folder.
 set -euo pipefail
