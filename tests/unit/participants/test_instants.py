@@ -108,7 +108,7 @@ def test_instants_within_arrays_maps_and_structs_are_in_utc_and_the_rest_is_as_i
 def test_rows_without_an_instant_are_not_touched() -> None:
     rows = iter([Row(number=1)])
     frame = Frame(StructType().add("number", IntegerType()).add("struct", StructType().add("name", StringType())))
-    frame.toLocalIterator = lambda: rows  # type: ignore[method-assign]
+    frame.toLocalIterator = lambda: rows  # type: ignore[method-assign] # to be told from another one
     assert rows_of(frame) is rows
 
 

@@ -26,38 +26,32 @@ RECORDS, EPOCH = 30, 3
 IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0, transaction_version=2)
 
 
-def one_record(number, end=2):
-    """A record batch with one record at this offset, of a log with this end."""
-    log = encode(pa.nulls(1, pa.binary()), pa.array([b"a"], pa.binary()), 0)
-    log[:8] = number.to_bytes(8, "big")
+def fetched(values, first, end, epoch=-1):
+    """A record batch with these values from this offset on, of a log with this end."""
+    log = encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), 0)
+    log[:8] = first.to_bytes(8, "big")
+    log[12:16] = epoch.to_bytes(4, "big", signed=True)  # as a leader stores it
     buffer = memoryview(bytes(log))
     return Fetched(
         partition=T0,
         buffer=buffer,
         batches=list(scan(buffer)),
         aborted=(),
-        next_offset=number + 1,
+        next_offset=first + len(values),
         high_watermark=end,
         last_stable_offset=end,
     )
+
+
+def one_record(number, end=2):
+    return fetched([b"a"], number, end)
 
 
 class OneRecordBatch:
     """A log of one record batch, as a fetcher returns it: whole."""
 
     def fetch(self, ranges):
-        log = encode(pa.nulls(RECORDS, pa.binary()), pa.array([b"%d" % n for n in range(RECORDS)], pa.binary()), 0)
-        log[12:16] = EPOCH.to_bytes(4, "big")  # as a leader stores it
-        buffer = memoryview(bytes(log))
-        yield Fetched(
-            partition=T0,
-            buffer=buffer,
-            batches=list(scan(buffer)),
-            aborted=(),
-            next_offset=RECORDS,
-            high_watermark=RECORDS,
-            last_stable_offset=RECORDS,
-        )
+        yield fetched([b"%d" % number for number in range(RECORDS)], 0, RECORDS, EPOCH)
 
 
 class Transactions:
