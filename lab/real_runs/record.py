@@ -13,7 +13,7 @@ from functools import partial
 from lab.real_runs import driver
 from lab.real_runs.broker import OFFSETS_PARTITIONS, WatchedBroker
 from lab.real_runs.driver import PARTITIONS, contents_of, row_of
-from lab.real_runs.faults import REQUEST_TIMEOUT_S, draw
+from lab.real_runs.faults import REQUEST_TIMEOUT_S, Fault, draw
 from lab.real_runs.query import Main, Query
 from lab.real_runs.witness import Witness
 from lab.simulation.record import Arrived, Recorder, Recording, Requested, Step
@@ -50,9 +50,10 @@ def record(
     holds: bool | None = None,
     main: Main = driver.main,
     rules: Sequence[str] = (),
+    faults: Sequence[Fault] | None = None,
 ) -> RealRuns:
-    """Run a query to the end of its source, with faults that the seed draws. `holds`: see Job; by default, the seed
-    draws that, too. `main` is what a driver's process calls. `rules` are the proxy's, besides those of the faults.
+    """Run a query to the end of its source. By default, the seed draws the `faults`, and `holds`, for which see Job.
+    `main` is what a driver's process calls. `rules` are the proxy's, besides those of the faults.
 
     Raises ToolFailed if the query does not come to its end.
     """
@@ -70,7 +71,8 @@ def record(
     options = sink_options({**settings, "topic": output})
     recorder = Recorder(time.monotonic, partial(contents_of, output), options.ledger_topic)
     witness = Witness(recorder=recorder, facts=partial(_facts, broker.asked, name))
-    faults = [draw(chance, version) for _ in range(chance.randint(*_FAULTS))]
+    if faults is None:
+        faults = [draw(chance, version) for _ in range(chance.randint(*_FAULTS))]
     drawn = chance.random() < _HOLDS
     query = Query(
         output=output,

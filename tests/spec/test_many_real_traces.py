@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
+from unittest import mock
 
 import pytest
 
+from lab.real_runs import driver
+from lab.real_runs.faults import Fault
 from lab.real_runs.record import record
+from lab.simulation.record import Requested, Stopped
 from lab.specification.traces import check_recordings, explained
+from spark_kafka_eos import failpoints
+from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.seeded_bugs import in_driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(3_600)]
@@ -15,7 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.timeout(3_600)]
 RUNS = 150
 LATE_MARKERS = "WriteTxnMarkers:*:delay=1"
 WITH_TIMEOUTS = (24, 55, 58, 67, 77, 88)
-PAUSED = 400_150
 # Every driver does these wrong.
 SHOWN = ("ledger-before-init", "look-always-counts", "no-look")
 
@@ -41,13 +47,34 @@ def test_so_it_does_while_the_markers_are_late(watched, cell):
     assert timeouts > 0
 
 
-def test_so_it_does_where_a_paused_driver_finds_the_open_transaction_of_its_successor(watched, cell):
-    """One is paused at a moment that varies: in some runs of TV1 just before it looks for open transactions."""
-    runs = [record(watched, PAUSED) for _ in range(12)]
-    checked = check_recordings(run.recording for run in runs)
-    cell("a paused driver", f"Kafka {watched.kafka.version}", f"{len(runs)} runs", f"{checked.steps:,} steps, allowed")
+def test_so_it_does_where_a_late_driver_finds_the_open_transaction_of_its_successor(watched, cell):
+    """It goes on when a third one is killed, while the second one is held; those after it do not take the id yet."""
+    held, ends = "held at a failpoint, and late", Fault(kind="killed at a failpoint", point="begun")
+    late = Fault(kind=held, point="initialised", until="stopped")
+    appended = Fault(kind=held, point="all appended", until="noted")
+    run = record(watched, 0, main=_held_before_the_look, faults=[late, appended, *[ends] * 4])
+    checked = check_recordings([run.recording])
+    cell("a late driver", f"Kafka {watched.kafka.version}", f"{checked.steps} steps", "allowed")
     assert checked.rejected == [], "\n".join(line for each in checked.rejected for line in explained(each))
-    assert all(run.met["paused at any time, and late"] for run in runs)
+    of_the_id = [
+        step.driver
+        for step in run.recording.steps
+        if isinstance(step, Stopped) or (isinstance(step, Requested) and step.request.api == "InitProducerId")
+    ]
+    drivers = [name for name, _ in itertools.groupby(of_the_id)]
+    assert drivers[:3] == ["driver-1", "driver-2", "driver-1"], "the first has ended before a third one took the id"
+
+
+def _held_before_the_look(job, pipe):
+    """The process of a driver whose failpoint `initialised` comes before it looks for open transactions."""
+    look = SharedTransaction.end_hanging
+
+    def held(self):
+        failpoints.failpoint("initialised")
+        return look(self)
+
+    with mock.patch.object(SharedTransaction, "end_hanging", held):
+        driver.main(job, pipe)
 
 
 @pytest.mark.parametrize("bug", SHOWN)
