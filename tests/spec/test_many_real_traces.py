@@ -49,10 +49,10 @@ def test_so_it_does_while_the_markers_are_late(watched, cell):
 
 def test_so_it_does_where_a_late_driver_finds_the_open_transaction_of_its_successor(watched, cell):
     """It goes on when a third one is killed, while the second one is held; those after it do not take the id yet."""
-    held, ends = "held at a failpoint, and late", Fault(kind="killed at a failpoint", point="begun")
-    late = Fault(kind=held, point="initialised", until="stopped")
-    appended = Fault(kind=held, point="all appended", until="noted")
-    run = record(watched, 0, main=_held_before_the_look, faults=[late, appended, *[ends] * 4])
+    first = Fault(kind="held at a failpoint, and late", point="initialised", until="stopped")
+    second = Fault(kind="held at a failpoint, and late", point="all appended", until="noted")
+    next_ones = [Fault(kind="killed at a failpoint", point="begun")] * 4
+    run = record(watched, 0, main=_held_before_the_look, faults=[first, second, *next_ones])
     checked = check_recordings([run.recording])
     cell("a late driver", f"Kafka {watched.kafka.version}", f"{checked.steps} steps", "allowed")
     assert checked.rejected == [], "\n".join(line for each in checked.rejected for line in explained(each))
