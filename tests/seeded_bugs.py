@@ -412,6 +412,13 @@ def _what_hangs_is_ended_once() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _what_is_open_hangs() -> Iterator[None]:
+    """A driver that is late when it looks what hangs ends the open transaction of the live one's task."""
+    with mock.patch.object(Buckets, "_require_untaken", return_value=None):
+        yield
+
+
 REAL_TIME_BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "requests-are-sent-again": _requests_are_sent_again,
     "offsets-before-the-buckets": _offsets_before_the_buckets,
@@ -424,5 +431,6 @@ REAL_TIME_BUGS: Mapping[str, Callable[[], contextlib.AbstractContextManager[None
     "markers-are-not-required": _markers_are_not_required,
     "whoever-ends-takes-the-buckets": _whoever_ends_takes_the_buckets,
     "what-hangs-is-ended-once": _what_hangs_is_ended_once,
+    "what-is-open-hangs": _what_is_open_hangs,
     "the-group-says-where-it-goes-on": _the_group_says_where_it_goes_on,
 }

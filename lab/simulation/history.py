@@ -145,7 +145,7 @@ class Life:
             self.wrong.append(f"{type(error).__name__}: {error}")
         finally:
             world.end()
-        self.wrong += self.network.owners.wrong
+        self.wrong += [*self.network.owners.wrong, *self.kafka.wrong]
         if not self.wrong:
             self.wrong = self._violations()
         return History(

@@ -72,6 +72,7 @@ class ModelKafka:
         self.topics = Topics(nodes, topics)
         self.partitions = self.topics.partitions
         self.coordinated_by: dict[str, int] = {}
+        self.wrong: list[str] = []  # what no client may do, although brokers accept it
         self.groups: dict[str, Group] = {}
         self._half_loaded: dict[str, tuple[float, CommittedOffsets]] = {}  # until when, and what is loaded
         self._contents, self._clock = contents, clock
@@ -268,6 +269,8 @@ class ModelKafka:
             return code
         if self._log(tp).outdated(marker.producer_id, marker.producer_epoch):
             return INVALID_PRODUCER_EPOCH
+        if self.transactions.is_ongoing(tp, marker.producer_id, marker.producer_epoch):
+            self.wrong.append(f"a client's marker ended a transaction in {tp} that its producer goes on with")
         self._mark(tp, marker.producer_id, marker.producer_epoch, marker.transaction_result)
         return NONE
 

@@ -72,6 +72,11 @@ class Transactions:
         over = (Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
         return {producer_id for phase, producer_id, _ in self.states().values() if phase not in over}
 
+    def is_ongoing(self, tp: TopicPartition, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this producer and epoch is open for its coordinator, and has this partition."""
+        mine = (each for each in self.coordinators.values() if (each.producer_id, each.epoch) == (producer_id, epoch))
+        return any(each.phase is Phase.ONGOING and tp in each.partitions for each in mine)
+
     def add(self, name: str, producer_id: int, epoch: int, joining: Collection[TopicPartition]) -> int:
         """Add partitions to the transaction, for a client or a TV2 leader: the error code."""
         coordinator = self.coordinators.get(name)

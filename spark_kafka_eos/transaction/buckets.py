@@ -117,13 +117,11 @@ class Buckets:
         all_hanging = self._hanging.find(of_bucket.keys(), self._written()) if of_bucket else []
         for producer in all_hanging:
             number = of_bucket[producer.producer_id]
-            taken = self.identities[number]
-            if producer.producer_id == taken.producer_id and producer.epoch > taken.epoch:
-                raise ProducerFenced(f"another driver has taken {self._id(number)} since this one has")
+            self._require_untaken(number, producer)
             match last_outcome(self._facts[number]):
                 case "committed":
                     self._commit(producer)
-                case "aborted" if producer.producer_id == taken.producer_id:
+                case "aborted" if producer.producer_id == self.identities[number].producer_id:
                     aborted.setdefault(number, []).append(producer)
                 case "aborted":
                     self._hanging.abort_former(producer)
@@ -133,6 +131,12 @@ class Buckets:
             self._hanging.abort(self.identities[number], hanging)
             self._initialise(number)
         return all_hanging
+
+    def _require_untaken(self, number: int, producer: ProducerState) -> None:
+        """Raise ProducerFenced if what is open is another driver's, which has taken the bucket since."""
+        taken = self.identities[number]
+        if producer.producer_id == taken.producer_id and producer.epoch > taken.epoch:
+            raise ProducerFenced(f"another driver has taken {self._id(number)} since this one has")
 
     def _written(self) -> list[TopicPartition]:
         """Every partition that the buckets may have written, as far as that is known."""

@@ -12,8 +12,8 @@ _REAL_TIME = Conditions(real_time=True)
 _FEW = 60
 
 # Where the search begins, shortly before the first seed that finds the bug. The others were not found in 300 to 2,000
-# seeds, or not looked for. tests/unit/real_time/test_driver.py fails with offsets-are-not-confirmed and
-# what-hangs-is-ended-once, and tests/broker/test_real_time.py with the other three.
+# seeds, or not looked for. tests/unit/real_time/test_driver.py fails with offsets-are-not-confirmed,
+# what-hangs-is-ended-once and what-is-open-hangs, and tests/broker/test_real_time.py with the other three.
 BEGIN_AT = {
     "offsets-before-the-buckets": 0,
     "the-group-says-where-it-goes-on": 0,
