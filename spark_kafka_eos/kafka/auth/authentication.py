@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # second.
 _FEWEST_ITERATIONS, _MOST_ITERATIONS = 4_096, 1_000_000
 
+# What a handshake ends with if only the connection was lost.
+_LOST = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
 _ANY = ssl.TLSVersion.MAXIMUM_SUPPORTED
 _VERSIONS = {
     ("TLSv1.2",): (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
@@ -59,10 +62,15 @@ def handshake(tls: ssl.SSLContext, plain: socket.socket, host: str, address: str
     """
     try:
         return tls.wrap_socket(plain, server_hostname=host)
+    except _LOST as error:
+        plain.close()
+        # A broker that stops does this as well as one that expects no TLS, so it is no refusal.
+        raise ConnectionError("closed during the TLS handshake (is it a TLS listener?)") from error
     except ssl.SSLError as error:
         plain.close()
+        why = getattr(error, "verify_message", "").rstrip(".") or error.reason or error
         raise AuthenticationFailed(
-            f"the TLS handshake with {address} failed: {error.reason or error}",
+            f"the TLS handshake with {address} failed: {why}",
             action="Check the port (is it a TLS listener?), the trusted CA, and the host name in the certificate.",
         ) from error
 

@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -51,7 +52,8 @@ def exchange_token(
     try:
         refused = exchange(first.encode())
         if refused:
-            exchange(b"\x01")  # RFC 7628, section 3.2.3: the broker's reason is acknowledged, then it ends the exchange
+            with suppress(BrokerUnreachable):  # it is refused, even if the broker hangs up now
+                exchange(b"\x01")  # RFC 7628, section 3.2.3: its reason is acknowledged, then it ends the exchange
     except AuthenticationFailed:
         tokens.forget(security)
         raise
@@ -125,7 +127,7 @@ def request_token(security: Security, timeout: float) -> tuple[str, float]:
         cause = getattr(error, "reason", error)
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise AuthenticationFailed(
-                f"the certificate of {where} is not trusted: {cause.verify_message}",
+                f"the certificate of {where} is not trusted: {cause.verify_message.rstrip('.')}",
                 action="Set kafka.https.ca.location to the CA certificate that signed it.",
             ) from None
         raise BrokerUnreachable(f"cannot connect to {where}: {cause or type(cause).__name__}") from None

@@ -306,9 +306,9 @@ class Connection:
         except BrokerUnreachable as error:
             if self._socket is not None:
                 raise  # not this broker, but where the token or the ticket comes from
-            # Brokers before KIP-152, and newer ones for some failures, close the connection without a response.
-            raise AuthenticationFailed(
-                f"{self.address} closed the connection during SASL {security.mechanism}: {error.what}"
+            # No refusal, which would be a response (KIP-152): the broker stops, or Kerberos wants to be asked again.
+            raise BrokerUnreachable(
+                f"the connection was lost during SASL {security.mechanism}: {error.what}"
             ) from error
 
     # -- frames

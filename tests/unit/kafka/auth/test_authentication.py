@@ -172,15 +172,59 @@ def test_an_invalid_certificate_names_the_option_and_not_the_key():
     assert "private nothing" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("reason", "said"), [("WRONG_VERSION_NUMBER", "WRONG_VERSION_NUMBER"), (None, "it broke")])
-def test_why_a_tls_handshake_failed_is_said_and_its_connection_closed(reason, said):
-    class Broken(ssl.SSLContext):
-        def wrap_socket(self, *_, **__):
-            error = ssl.SSLError(1, "it broke")
-            error.reason = reason
-            raise error
+class Failing(ssl.SSLContext):
+    """Every handshake ends with `error`."""
 
-    one, other = socket.socketpair()
-    with other, pytest.raises(AuthenticationFailed, match=f"the TLS handshake with broker:9093 failed: .*{said}"):
-        handshake(Broken(ssl.PROTOCOL_TLS_CLIENT), one, "broker", "broker:9093")
-    assert one.fileno() == -1
+    error: OSError
+
+    def wrap_socket(self, *_, **__):
+        raise self.error
+
+
+@pytest.fixture
+def failed():
+    """`failed(error)`: what a handshake that ends with `error` raises; its connection is closed."""
+
+    def handshake_with(error):
+        context = Failing(ssl.PROTOCOL_TLS_CLIENT)
+        context.error = error
+        one, other = socket.socketpair()
+        with other, pytest.raises((AuthenticationFailed, OSError)) as caught:
+            handshake(context, one, "broker", "broker:9093")
+        assert one.fileno() == -1
+        return caught.value
+
+    return handshake_with
+
+
+@pytest.mark.parametrize("reason", ["WRONG_VERSION_NUMBER", "TLSV1_ALERT_UNKNOWN_CA", None])
+def test_why_a_tls_handshake_failed_is_said(failed, reason):
+    error = ssl.SSLError(1, "it broke")
+    error.reason = reason
+    said = failed(error)
+    assert isinstance(said, AuthenticationFailed)
+    assert f"the TLS handshake with broker:9093 failed: {reason or error}" in str(said)
+
+
+def test_why_a_certificate_is_not_trusted_is_said(failed):
+    error = ssl.SSLCertVerificationError(1, "verify failed")
+    error.reason, error.verify_message = "CERTIFICATE_VERIFY_FAILED", "certificate has expired."
+    assert "the TLS handshake with broker:9093 failed: certificate has expired. Nothing" in str(failed(error))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
+        ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed"),
+        ssl.SSLSyscallError(5, "Some I/O error occurred"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        BrokenPipeError(32, "Broken pipe"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_connection_that_is_lost_during_the_tls_handshake_refuses_nothing(failed, error):
+    """So stops a broker, and so answers one that expects no TLS."""
+    lost = failed(error)
+    assert isinstance(lost, OSError)
+    assert str(lost) == "closed during the TLS handshake (is it a TLS listener?)"

@@ -230,7 +230,7 @@ def test_the_exchange_sends_the_token_and_the_extensions(client, server):
     ]
 
 
-@pytest.mark.parametrize("ends", ["with an error", "silently"])
+@pytest.mark.parametrize("ends", ["with an error", "silently", "with the connection"])
 def test_a_token_that_the_broker_refuses_is_acknowledged_and_not_used_again(client, server, ends):
     sent = []
 
@@ -240,6 +240,8 @@ def test_a_token_that_the_broker_refuses_is_acknowledged_and_not_used_again(clie
             return b'{"status": "invalid_token"}'
         if ends == "silently":
             return b""
+        if ends == "with the connection":
+            raise BrokerUnreachable("broker:9092: the broker closed the connection")
         raise AuthenticationFailed("broker:9092 rejected user 'spark'")
 
     tokens = Tokens()

@@ -20,6 +20,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.connection import Connection, wait_for_any
 from spark_kafka_eos.options import ClientOptions, Secret, Security
 from tests.certificates import issue
@@ -425,12 +426,50 @@ def test_a_refused_login_names_the_user_and_shows_no_password(peer, connect):
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_broker_that_hangs_up_during_the_login_refused_it(peer, connect):
+@pytest.mark.parametrize("silent", [False, True], ids=["hangs up", "answers nothing"])
+def test_a_broker_that_is_lost_during_the_login_has_not_refused_it(peer, connect, silent):
+    """One that stops or is paused. A refusal would be a response."""
+    release = threading.Event()
+
+    def lost(api, version, number):
+        if api == SASL_AUTHENTICATE and silent:
+            release.wait(10)
+        return sasl(api, version, number) if api == SASL_HANDSHAKE else None
+
+    try:
+        with pytest.raises(BrokerUnreachable, match="lost during SASL PLAIN: .*(closed the connection|timed out)"):
+            connect(peer(lost), security=LOGIN, request_timeout_ms=1_000)
+    finally:
+        release.set()
+
+
+def test_a_broker_that_is_lost_during_the_login_is_replaced_by_another_one(peer):
     def hang_up(api, version, number):
         return sasl(api, version, number) if api == SASL_HANDSHAKE else None
 
-    with pytest.raises(AuthenticationFailed, match="closed the connection during SASL PLAIN"):
-        connect(peer(hang_up), security=LOGIN)
+    def alive(api, version, number):
+        return metadata(number) if api == METADATA else sasl(api, version, number)
+
+    servers = tuple(("127.0.0.1", peer(behave).port) for behave in (hang_up, alive))
+    with Cluster(ClientOptions(bootstrap_servers=servers, security=LOGIN, request_timeout_ms=5_000)) as cluster:
+        assert cluster.cluster_id() == "c"
+
+
+def test_a_broker_that_hangs_up_during_the_tls_handshake_is_unreachable(tmp_path):
+    def serve():
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.recv(65_536)
+
+    security = Security(protocol="SSL", ca_location=str(issue(tmp_path).ca))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        with pytest.raises(BrokerUnreachable, match=rf"no connection to 127.0.0.1:{port}: closed .*TLS listener\?"):
+            Connection("127.0.0.1", port, ClientOptions(bootstrap_servers=(("127.0.0.1", port),), security=security))
+        thread.join(10)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
