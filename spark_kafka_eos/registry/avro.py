@@ -1,11 +1,17 @@
-"""Avro, as one of the schema types."""
+"""Avro, as one of the schema types.
+
+Source of what is Confluent's, not Avro's: "Wire format" of Confluent Schema Registry, by which "raw bytes" are the
+exception, and Java's `AbstractKafkaAvroSerializer`, where that is the type bytes with any logical type, also a decimal.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pyarrow as pa
 
 from spark_kafka_eos.registry.avro_reading import reader
-from spark_kafka_eos.registry.avro_schema import Avro, arrow_type, parse
+from spark_kafka_eos.registry.avro_schema import Avro, Primitive, arrow_type, parse
 from spark_kafka_eos.registry.avro_writing import write
 from spark_kafka_eos.registry.client import SchemaText
 from spark_kafka_eos.registry.rows import ReadColumn
@@ -25,4 +31,5 @@ class AvroFormat:
         return write(self._schema, column, prefix)
 
     def _parsed(self, schema: SchemaText) -> Avro:
-        return parse(schema.text, dict(schema.references), connect_types=self._connect_types)
+        avro = parse(schema.text, dict(schema.references), connect_types=self._connect_types)
+        return replace(avro, alone=True) if isinstance(avro, Primitive) and avro.name == "bytes" else avro

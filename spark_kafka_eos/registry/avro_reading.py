@@ -428,7 +428,7 @@ def _primitive(writer: Primitive, target: Primitive) -> ReadColumn:
         case "float" | "double":
             code = "<f4" if writer.name == "float" else "<f8"
             return lambda rows: pa.array(fixed(rows, code)).cast(kind)
-    return _string(target, shift(writer, target))
+    return _string(target, shift(writer, target), alone=writer.alone)
 
 
 def _boolean(rows: Rows) -> pa.Array:
@@ -459,9 +459,10 @@ def _number(size: int, target: Primitive, kind: pa.DataType, times: int) -> Read
     return number
 
 
-def _string(target: Primitive, zeros: int) -> ReadColumn:
+def _string(target: Primitive, zeros: int, *, alone: bool) -> ReadColumn:
     def string(rows: Rows) -> pa.Array:
-        column = texts(rows, within(rows, longs(rows)), utf8=target.name == "string")
+        length = rows.end - rows.at if alone else longs(rows)
+        column = texts(rows, within(rows, length), utf8=target.name == "string")
         match target.logical:
             case "decimal":
                 return _decimal(rows, column, target, zeros)

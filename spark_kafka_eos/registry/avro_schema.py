@@ -48,13 +48,16 @@ _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "st
 
 @dataclass(frozen=True)
 class Primitive:
-    """`of_connect` is the logical type that its `connect.name` stands for."""
+    """`of_connect` is the logical type that its `connect.name` stands for. Bytes that are `alone` are all of a value:
+    Confluent's serializers write them as they are, without a length.
+    """
 
     name: str
     logical: str = ""
     precision: int = 0
     scale: int = 0
     of_connect: str = field(default="", compare=False)
+    alone: bool = field(default=False, compare=False)
 
     @property
     def in_spark(self) -> bool:

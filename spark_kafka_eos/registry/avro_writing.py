@@ -321,7 +321,8 @@ def _primitive(avro: Primitive, column: pa.Array, path: str) -> Pieces:
     column = _cast(column, kind, path)
     match avro.name:
         case "string" | "bytes":
-            return _decimal(column) if avro.logical == "decimal" else _text(column)
+            length_and_bytes = _decimal(column) if avro.logical == "decimal" else _text(column)
+            return length_and_bytes[1:] if avro.alone else length_and_bytes
         case "boolean":
             table = column.to_numpy(zero_copy_only=False).astype(np.uint8)
         case "float" | "double":
