@@ -61,6 +61,38 @@ def issue(directory: Path, names: Sequence[x509.GeneralName] = _BROKER_NAMES) ->
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Three certificates, in PEM, and the broker's keystore, which holds the key and all but the root."""
+
+    root: Path
+    intermediate: Path
+    leaf: Path
+    keystore: Path
+
+
+def issue_chain(directory: Path) -> Chain:
+    """A broker's certificate that an intermediate authority has signed. The authorities do not say what their keys are
+    for, like those that keytool makes.
+    """
+    root_key, middle_key, leaf_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
+    root_name, middle_name = _name("root authority"), _name("intermediate authority")
+    authority = x509.BasicConstraints(ca=True, path_length=None)
+    root = _builder(root_name, root_name, root_key, root_key).add_extension(authority, critical=False)
+    middle = _builder(middle_name, root_name, middle_key, root_key).add_extension(authority, critical=False)
+    leaf = _builder(_name("broker"), middle_name, leaf_key, middle_key).add_extension(
+        x509.SubjectAlternativeName(_BROKER_NAMES), critical=False
+    )
+    made = Chain(
+        root=_write(directory / "root.pem", root.sign(root_key, hashes.SHA256())),
+        intermediate=_write(directory / "intermediate.pem", middle.sign(root_key, hashes.SHA256())),
+        leaf=_write(directory / "leaf.pem", signed := leaf.sign(middle_key, hashes.SHA256())),
+        keystore=_write(directory / "chain.pem", signed, leaf_key),
+    )
+    made.keystore.write_bytes(made.keystore.read_bytes() + made.intermediate.read_bytes())
+    return made
+
+
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_eos.kafka.auth.security import TLS_VERSIONS, Security
+from spark_kafka_eos.kafka.auth.trust import trusting
 from spark_kafka_eos.kafka.errors import AuthenticationFailed, ConfigurationError
 
 if TYPE_CHECKING:
@@ -33,10 +34,7 @@ _VERSIONS = {
 
 def tls_context(security: Security) -> ssl.SSLContext:
     """The TLS context with trusted CAs and client certificate. Raises ConfigurationError if they are unusable."""
-    try:
-        context = ssl.create_default_context(cafile=security.ca_location, cadata=security.ca_pem)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError("kafka.ssl.ca.location", f"contains no readable CA certificate: {error}") from None
+    context = trusting("kafka.ssl.ca.location", security.ca_location, security.ca_pem)
     context.check_hostname = security.check_hostname
     context.minimum_version, context.maximum_version = _VERSIONS[security.tls_versions]
     password = security.key_password.reveal() if security.key_password else None

@@ -28,7 +28,8 @@ from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.kafka.auth.security import Security
 from spark_kafka_eos.kafka.auth.token_provider import TOKEN, provide
 from spark_kafka_eos.kafka.auth.tokens import TokenEndpoint, TokenProvider
-from spark_kafka_eos.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
+from spark_kafka_eos.kafka.auth.trust import trusting
+from spark_kafka_eos.kafka.errors import AuthenticationFailed, BrokerUnreachable
 
 if TYPE_CHECKING:
     import socket
@@ -164,10 +165,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _opener(endpoint: TokenEndpoint, deadline: float) -> urllib.request.OpenerDirector:
     """Sends requests that are answered by `deadline` (seconds of the monotonic clock), or fail."""
-    try:
-        context = ssl.create_default_context(cafile=endpoint.ca_location, cadata=endpoint.ca_pem)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError("kafka.https.ca.location", f"contains no readable CA certificate: {error}") from None
+    context = trusting("kafka.https.ca.location", endpoint.ca_location, endpoint.ca_pem)
     return urllib.request.build_opener(_NoRedirect, _Http(deadline), _Https(deadline, context))
 
 

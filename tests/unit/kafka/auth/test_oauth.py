@@ -18,7 +18,7 @@ from spark_kafka_eos.kafka.auth.authentication import sasl_exchange
 from spark_kafka_eos.kafka.auth.oauth import Tokens, request_token
 from spark_kafka_eos.kafka.auth.tokens import TokenEndpoint
 from spark_kafka_eos.options import Secret, Security
-from tests.certificates import issue
+from tests.certificates import Certificates, issue, issue_chain
 from tests.oauth import OAuthServer, serve
 
 SECRET = "hunter2+/%:x"
@@ -146,6 +146,14 @@ def test_a_server_that_is_not_trusted_gets_no_secret(client, server, tmp_path):
     of_another_name = server.token_url.replace("127.0.0.1", "localhost")
     refused(AuthenticationFailed, client(url=of_another_name), "is not trusted: .*localhost")
     assert server.requests == []
+
+
+def test_a_server_is_trusted_by_its_own_certificate_or_its_issuers_alone_as_in_java(client, tmp_path):
+    chain = issue_chain(tmp_path)
+    material = Certificates(ca=chain.root, broker_keystore=chain.keystore, client_keystore=chain.keystore)
+    with serve(OAuthServer({"spark": SECRET}), material) as server:
+        for store in (chain.root, chain.intermediate, chain.leaf):
+            assert request_token(client(url=server.token_url, ca_location=str(store)), 5)[0]
 
 
 def test_the_authority_may_be_text_and_nonsense_names_the_option(client, certificates, server):
