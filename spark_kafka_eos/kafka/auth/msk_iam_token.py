@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any
 
 from spark_kafka_eos.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
+
+# Error codes of responses with a status of 400. The last: STS could not ask who issued a pod's token.
+_BUSY = re.compile("Throttl|LimitExceeded|TooManyRequests|RequestTimeout|IDPCommunicationError")
 
 
 def token(config: str) -> tuple[str, float]:
     """A token provider; `config` is what `auth.msk_iam.provider` wrote.
 
     Raises ConfigurationError without the signer or without a region, AuthenticationFailed without credentials,
-    BrokerUnreachable if STS does not answer.
+    BrokerUnreachable if STS, or where else credentials come from, does not answer or is in trouble.
     """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
@@ -54,9 +58,19 @@ def token(config: str) -> tuple[str, float]:
         signed, expiry_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, Found())
     except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:
         raise BrokerUnreachable(f"AWS does not answer: {error}") from None
+    except (exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError) as error:  # a pod's endpoint fails
+        raise BrokerUnreachable(f"AWS gives no credentials now: {error}") from None
     except (exceptions.BotoCoreError, exceptions.ClientError) as error:  # their messages contain no keys
+        if _may_pass(getattr(error, "response", {})):
+            raise BrokerUnreachable(f"AWS gives no credentials now: {error}") from None
         raise AuthenticationFailed(f"AWS credentials cannot be used: {error}") from None
     return signed, expiry_ms / 1000
+
+
+def _may_pass(response: dict[str, Any]) -> bool:
+    """Whether this response of AWS is no refusal: the service is in trouble, or has too many requests."""
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status >= 500 or status == 429 or bool(_BUSY.search(response.get("Error", {}).get("Code", "")))
 
 
 def _assumed(options: dict[str, str], region: str) -> Any:

@@ -115,20 +115,21 @@ def sts(monkeypatch):
     """AWS's STS on loopback: its requests, and what it answers."""
     expiration = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     requests: list[dict[str, str]] = []
-    refused: list[str] = []
+    refused: list[tuple[int, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             requests.append({name: values[0] for name, values in form.items()} | {"by": self.headers["Authorization"]})
+            status, code = refused[-1] if refused else (200, "")
             body = (
-                "<ErrorResponse><Error><Code>AccessDenied</Code><Message>not you</Message></Error></ErrorResponse>"
+                f"<ErrorResponse><Error><Code>{code}</Code><Message>not you</Message></Error></ErrorResponse>"
                 if refused
                 else "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>ASIAROLE</AccessKeyId>"
                 "<SecretAccessKey>rolesecret</SecretAccessKey><SessionToken>roletoken</SessionToken>"
                 f"<Expiration>{expiration}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
             ).encode()
-            self.send_response(403 if refused else 200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -164,10 +165,60 @@ def test_a_role_is_assumed_in_its_region_and_signs_the_token(sts):
 
 def test_a_role_that_may_not_be_assumed_says_so(sts):
     _, refused = sts
-    refused.append("everybody")
+    refused.append((403, "AccessDenied"))
     with pytest.raises(AuthenticationFailed, match="AccessDenied.*not you") as caught:
         token(json.dumps(ROLE))
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "Throttling"),
+        (400, "ThrottlingException"),
+        (400, "RequestLimitExceeded"),
+        (400, "TooManyRequestsException"),
+        (400, "IDPCommunicationError"),
+        (429, "Slowly"),
+        (500, "InternalFailure"),
+        (503, "ServiceUnavailable"),
+    ],
+)
+def test_an_sts_in_trouble_may_be_asked_again(sts, status, code):
+    _, refused = sts
+    refused.append((status, code))
+    with pytest.raises(BrokerUnreachable, match=f"AWS gives no credentials now: .*{code}"):
+        token(json.dumps(ROLE))
+
+
+@pytest.mark.parametrize("source", ["a container's endpoint", "a program"])
+def test_a_source_of_credentials_that_fails_may_be_asked_again(monkeypatch, tmp_path, source):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(500)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing to standard error."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        if source == "a program":
+            (tmp_path / "config").write_text("[default]\ncredential_process = false\n")
+        else:
+            monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{server.server_port}/role")
+        monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
+        try:
+            with pytest.raises(BrokerUnreachable, match="AWS gives no credentials now: Error when retrieving"):
+                token('{"region": "eu-west-1"}')
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_an_sts_that_does_not_answer_may_be_asked_again(monkeypatch):
