@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -115,10 +115,12 @@ def request_token(security: Security, timeout: float) -> tuple[str, float]:
             _request(security, endpoint), timeout=timeout
         ) as response:
             answer = response.read(_LARGEST_ANSWER)
+            if response.length and len(answer) < _LARGEST_ANSWER:
+                raise IncompleteRead(answer, response.length)  # which Python only does without a limit
     except urllib.error.HTTPError as error:
         with error:
             status = f"HTTP {error.code} {_reason(error)}".rstrip()
-        if error.code >= 500 or error.code == 429:
+        if error.code >= 500 or error.code in (408, 429):
             raise BrokerUnreachable(f"{where} failed: {status}") from None
         raise AuthenticationFailed(
             f"{where} rejected client {security.username!r}: {status}",
@@ -229,7 +231,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
     """The error code of RFC 6749, if the server returns one."""
     try:
         code = json.loads(error.read(_LARGEST_ANSWER))["error"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return ""
     return code if isinstance(code, str) and _ERROR.fullmatch(code) else ""
 
@@ -238,7 +240,7 @@ def _read(answer: bytes, where: str) -> tuple[str, float]:
     try:
         fields = json.loads(answer)
         token, lifetime = fields["access_token"], float(fields.get("expires_in") or 0)
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise AuthenticationFailed(f"the response of {where} contains no access token") from None
     if not isinstance(token, str) or not TOKEN.fullmatch(token):
         raise AuthenticationFailed(f"{where} returned an invalid access token (RFC 6750)")

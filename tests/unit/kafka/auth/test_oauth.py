@@ -100,7 +100,7 @@ def test_a_refusal_shows_the_rfcs_code_if_there_is_one(client, server, status, c
     assert ("A" * 50) not in said and (code == "A" * 50 or code in said)
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_server_in_trouble_may_be_asked_again(client, server, status):
     server.answer = status, b"<html>"
     refused(BrokerUnreachable, client(), f"failed: HTTP {status}")
@@ -197,6 +197,58 @@ def test_a_server_that_answers_byte_by_byte_is_given_up_after_the_timeout(client
             hung_up.set()
             thread.join(10)
     assert not thread.is_alive()
+
+
+_BODY = json.dumps({"access_token": "a" * 600, "expires_in": 300}).encode()
+_SIZE = b"Content-Length: %d\r\n\r\n" % len(_BODY)
+_CHUNK = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(_BODY)
+_NESTED = b"Content-Length: 100000\r\n\r\n" + b"[" * 100_000
+
+
+@pytest.fixture
+def answering():
+    """`answering(answer)`: the URL of a server that sends these bytes and hangs up."""
+    with contextlib.ExitStack() as stack:
+
+        def listen(answer):
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def run():
+                accepted, _ = listener.accept()
+                with accepted:
+                    accepted.recv(65_536)
+                    accepted.sendall(answer)
+                    accepted.shutdown(socket.SHUT_WR)
+                    while accepted.recv(65_536):
+                        pass
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            stack.callback(thread.join, 10)
+            return f"http://127.0.0.1:{listener.getsockname()[1]}/token"
+
+        yield listen
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"200 OK\r\n" + _SIZE,
+        b"200 OK\r\n" + _SIZE + _BODY[:300],
+        b"200 OK\r\n" + _SIZE + _BODY[:-1],
+        b"200 OK\r\n" + _CHUNK + _BODY[:300],
+        b"503 Busy\r\n" + _SIZE + _BODY[:300],
+        b"503 Busy\r\n" + _CHUNK + _BODY[:300],
+        b"503 Busy\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + _BODY[:300],
+        b"503 Busy\r\n" + _NESTED,
+    ],
+)
+def test_an_answer_that_is_cut_off_or_nonsense_of_a_server_in_trouble_may_be_asked_for_again(client, answering, answer):
+    refused(BrokerUnreachable, client(url=answering(b"HTTP/1.1 " + answer)), "the token endpoint")
+
+
+def test_an_answer_of_nothing_but_brackets_contains_no_token(client, answering):
+    refused(AuthenticationFailed, client(url=answering(b"HTTP/1.1 200 OK\r\n" + _NESTED)), "contains no access token")
 
 
 def test_a_token_is_kept_for_four_fifths_of_its_life_and_per_client(client):
