@@ -33,6 +33,9 @@ def to_dead_letters(
     `decoded` is the name of the decoded column. A `key` or `headers` that is not given is the original one. Source and
     decoder are evaluated once. The sink needs the option `deadLetterTopic`.
 
+    A function in Python is called for all rows, because Spark evaluates it before it chooses: what is passed to one,
+    such as `to_confluent`, must be null where `error` is not, as `F.when(F.col("decoded.error").isNull(), …)` is.
+
     Raises InvalidSchema if a key or a value is neither a string nor binary.
     """
     dead = _error(decoded).isNotNull()

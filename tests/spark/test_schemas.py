@@ -20,7 +20,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_kafka_eos import ConfigurationError, TransactionalWriter, from_confluent, to_confluent, to_dead_letters
@@ -61,7 +61,7 @@ def serialize(registry: dict):
 def test_the_pages_examples_run(kafka: EmbeddedKafka, spark: SparkSession):
     kafka.create_topic("sales", 1)
     with RegistryServer() as server:
-        assert run("docs/schemas.md", kafka.bootstrap, spark=spark, registry=server.url) == 6
+        assert run("docs/schemas.md", kafka.bootstrap, spark=spark, registry=server.url) == 7
         close_sessions()
 
 
@@ -282,6 +282,27 @@ def test_what_is_written_has_no_header_that_names_the_schema_of_what_was_read(
             assert AvroDeserializer(client)(value, context) == {"customer": order(3)["customer"]}
     ((value, kept),) = written("headers-dead")
     assert value == b"bad" and kept[: len(headers)] == headers
+
+
+def test_what_is_encoded_of_a_changed_row_must_be_null_where_a_dead_letter_is(spark, registry):
+    """Spark calls `to_confluent` for dead letters, too, before `to_dead_letters` chooses."""
+    schema = '{"type": "record", "name": "N", "fields": [{"name": "id", "type": "long"}]}'
+    given: dict[str, Any] = {"topic": "changed", "schema": schema, "register": True}
+    ids = spark.range(3).select(to_confluent(F.struct("id"), registry, **given).alias("value"))
+    frame = ids.union(spark.createDataFrame([(b"bad",)], "value binary")).repartition(1)
+    decoded = frame.select("*", from_confluent("value", registry, topic="changed", mode="permissive").alias("decoded"))
+    changed = F.struct((F.col("decoded.value.id") + 10).alias("id"))
+
+    def written(struct: Column) -> list[tuple[bytes, str | None]]:
+        rows = to_dead_letters(decoded, "decoded", value=to_confluent(struct, registry, **given))
+        return [(bytes(row.value)[-3:], row.error and row.error.cause) for row in rows.collect()]
+
+    with pytest.raises(PySparkException, match="value.id is null in a row, and its schema does not allow null"):
+        written(changed)
+    expected = [(b"\0\x01" + bytes([2 * (number + 10)]), None) for number in range(3)]
+    assert sorted(written(F.when(F.col("decoded.error").isNull(), changed))) == sorted(
+        [*expected, (b"bad", "not-framed")]
+    )
 
 
 def test_a_bad_record_fails_the_query_or_is_told(spark, registry, serialize):
