@@ -32,7 +32,7 @@ from spark_kafka_eos.registry.client import LARGEST_TEXT
 from spark_kafka_eos.registry.connect_types import DECIMAL, logical_type
 from spark_kafka_eos.registry.decoding import Decoded, DecodeFault, decode_groups, unreadable
 from spark_kafka_eos.registry.framing import Group
-from spark_kafka_eos.registry.json_values import refuse_constant
+from spark_kafka_eos.registry.json_values import EXACT_JSON
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn
 
@@ -54,7 +54,7 @@ _KEY, _VALUE = "key", "value"
 def parse(text: str) -> Avro:
     """The schema of JSON `text`: that of a record, or a whole record. Raises UnsupportedSchema."""
     try:
-        tree = _JSON.decode(text)
+        tree = EXACT_JSON.decode(text)
         if isinstance(tree, dict) and "payload" in tree:
             tree = tree["schema"]
         return avro_of(tree)
@@ -337,7 +337,7 @@ def format_of(schema: str) -> ConnectFormat:
 
 
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
-_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=refuse_constant)
+_BLANKS = " \t\r\n"  # in JSON
 
 
 def _parted(value: bytes, start: bytes) -> tuple[bytes, Any]:
@@ -347,11 +347,11 @@ def _parted(value: bytes, start: bytes) -> tuple[bytes, Any]:
     if not start or not value.startswith(start):
         start = _start(value)
     if start:
-        text = value[len(start) :].decode()
-        payload, end = _JSON.raw_decode(text)
+        text = value[len(start) :].decode().strip(_BLANKS)
+        payload, end = EXACT_JSON.raw_decode(text)
         if text[end:] == "}":
             return start, payload
-    record = _JSON.decode(value.decode())  # as another program has written it
+    record = EXACT_JSON.decode(value.decode())  # as another program has written it
     payload = record["payload"]
     if record["schema"] is None and payload is not None:
         raise ValueError
@@ -363,6 +363,6 @@ def _start(value: bytes) -> bytes:
     if not value.startswith(_SCHEMA + b"{"):
         return b""
     text = value.decode()
-    _, end = _JSON.raw_decode(text, len(_SCHEMA))
+    _, end = EXACT_JSON.raw_decode(text, len(_SCHEMA))
     start = text[:end].encode() + _PAYLOAD
     return start if value.startswith(start) else b""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,10 @@ from spark_kafka_eos.registry.avro_reading import reader
 from spark_kafka_eos.registry.avro_schema import Avro, arrow_type
 from spark_kafka_eos.registry.client import SchemaText
 from spark_kafka_eos.registry.connect_json import avro_of, encoder
-from spark_kafka_eos.registry.json_values import refuse_constant
+from spark_kafka_eos.registry.json_values import EXACT_JSON
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, rows_of
 
-_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=refuse_constant)
 # By JSON's type and `connect.type`, the names that connect_json has; the latter may be missing.
 _PRIMITIVES: Mapping[tuple[Any, Any], str] = {
     ("integer", "int8"): "int8", ("integer", "int16"): "int16", ("integer", "int32"): "int32",
@@ -62,7 +60,7 @@ class ConnectJsonFormat:
             bodies = []
             for number, (at, end) in enumerate(zip(rows.at.tolist(), rows.end.tolist(), strict=True)):
                 try:
-                    bodies.append(encode(_JSON.decode(bytes(data[at:end]).decode())))
+                    bodies.append(encode(EXACT_JSON.decode(bytes(data[at:end]).decode())))
                 except (ValueError, TypeError, ArithmeticError, RecursionError):
                     bodies.append(b"")
                     rows.note_one(number, Cause.UNDECODABLE)
@@ -88,7 +86,7 @@ def _parsed(text: SchemaText) -> Avro:
     if text.references:
         raise _of_others("a reference")
     try:
-        return avro_of(_connect(_JSON.decode(text.text)))
+        return avro_of(_connect(EXACT_JSON.decode(text.text)))
     except UnsupportedSchema:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:

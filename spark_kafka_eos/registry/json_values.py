@@ -9,7 +9,7 @@ import datetime as dt
 import json
 import math
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -271,6 +271,17 @@ def _parser(path: str) -> Writer:
 def refuse_constant(_: str) -> NoReturn:
     """For `json.loads`, which would read NaN and Infinity."""
     raise ValueError("NaN and Infinity are not JSON")
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError("no decimal has this exponent") from None
+
+
+# Reads numbers with a point or an exponent as Decimal. Raises ValueError and RecursionError, as `json.loads` does.
+EXACT_JSON = json.JSONDecoder(parse_float=_decimal, parse_constant=refuse_constant)
 
 
 def _natural(kind: pa.DataType) -> Shape | None:

@@ -506,6 +506,12 @@ FLAT = struct(ID, field("kind", "boolean"), field("ratio", "float"), field("tags
         (record({"type": "int64"}, 1), Cause.INCOMPATIBLE),
         (record({"type": "interval"}, 1), Cause.INCOMPATIBLE),
         (record(5, 1), Cause.INCOMPATIBLE),
+        (record(FLAT, {"id": 1, "ratio": 0}).replace(b":0}", b":1E99999999999999999999}"), Cause.NOT_FRAMED),
+        (record(FLAT, {"id": 1, "ratio": 0}).replace(b":0}", b":1E-99999999999999999999}"), Cause.NOT_FRAMED),
+        (b'{"schema":1E99999999999999999999,"payload":{"id":1}}', Cause.NOT_FRAMED),
+        (b'{"schema":{"type":"int64","version":1E99999999999999999999},"payload":1}', Cause.NOT_FRAMED),
+        (b'{"payload":1E99999999999999999999,"schema":null}', Cause.NOT_FRAMED),
+        (record(FLAT, {"id": 1, "ratio": 0}).replace(b":0}", b":1E9999999999}"), Cause.UNDECODABLE),
     ],
 )
 def test_a_record_that_is_not_one_stops_no_other(value, cause):
@@ -521,6 +527,15 @@ def test_a_record_of_another_writer_may_have_spaces_another_order_and_more():
         + b',"payload":{"id":2}}'
     )
     assert decoded(struct(ID), spaced, twice) == [{"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize("blanks", [" ", "\t", "\r\n"])
+@pytest.mark.parametrize("before", ['{"schema":', ',"payload":', '{"id":', "}}"])
+def test_blanks_may_be_anywhere_in_a_record(before, blanks):
+    plain = record(struct(ID), {"id": 1})
+    there = plain.rindex(before.encode()) + len(before)
+    spaced = plain[:there] + blanks.encode() + plain[there:]
+    assert decoded(struct(ID), plain, spaced, plain, spaced) == [{"id": 1}] * 4
 
 
 def test_a_tombstone_and_a_payload_of_null_are_null():
