@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaReference, SchemaRegistryClient
@@ -29,6 +29,7 @@ from spark_kafka_eos.registry.rules import SchemaRule, rules_of
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 References = Mapping[str, tuple[str, int]]  # of a schema: the name in it, and the subject and version behind that
+_LOGIN = "basic.auth.user.info"
 _UNKNOWN_AGAIN = 30.0  # seconds
 ANSWER_S = 30  # unless the client's own option says otherwise: it waits for ever
 _MOST_SESSIONS = 16
@@ -89,8 +90,9 @@ class Registry:
         if isinstance(options_or_url, Registry):
             return options_or_url
         options = {"url": options_or_url} if isinstance(options_or_url, str) else dict(options_or_url)
-        if not str(options.get("url", "")).startswith(("http://", "https://")):
-            raise ConfigurationError("url", "a schema registry needs a URL that starts with http:// or https://")
+        options["url"], login = _addresses(str(options.get("url", "")))
+        if login and options.setdefault(_LOGIN, login) != login:
+            raise ConfigurationError(_LOGIN, "the URL has a login, too", action="Give one of them.")
         return cls(tuple((name, Secret(value)) for name, value in sorted(options.items())))
 
     def __hash__(self) -> int:
@@ -102,7 +104,7 @@ class Registry:
     @property
     def hosts(self) -> str:
         url = str(dict(self.options)["url"].reveal())
-        return ",".join(urlsplit(address.strip()).netloc.rpartition("@")[2] for address in url.split(","))
+        return ",".join(urlsplit(address).netloc for address in url.split(","))
 
     @property
     def session(self) -> Session:
@@ -112,6 +114,36 @@ class Registry:
                 close_sessions()
             _sessions[self] = Session(self)
         return _sessions[self]
+
+
+def _addresses(url: str) -> tuple[str, str]:
+    """The addresses of `url` without their login, and that, "" for none: the HTTP client writes addresses to its log.
+    Raises ConfigurationError, which shows nothing of them: what follows a password may be a part of it.
+    """
+    addresses, logins = zip(*(_address(part.strip()) for part in url.split(",")), strict=True)
+    if set(logins) - {logins[0], ""}:
+        raise ConfigurationError(
+            "url",
+            "the addresses of the schema registry have different logins, and the client uses one for all",
+            action=f"Give it as {_LOGIN}.",
+        )
+    return ",".join(addresses), logins[0]
+
+
+def _address(text: str) -> tuple[str, str]:
+    with suppress(ValueError):  # its text may have the address
+        parts = urlsplit(text)
+        login, _, host = parts.netloc.rpartition("@")
+        bare = parts._replace(netloc=host)
+        _ = bare.port  # raises ValueError if it is no number
+        if bare.scheme in {"http", "https"} and bare.hostname and "@" not in bare.geturl():
+            user, _, password = login.partition(":")
+            return bare.geturl(), f"{unquote(user)}:{unquote(password)}" if login else ""
+    raise ConfigurationError(
+        "url",
+        "a schema registry needs a URL that starts with http:// or https://, or several, with commas between them",
+        action=f"In a login in a URL, write signs such as / ? # @ and the comma as %2F, or give it as {_LOGIN}.",
+    )
 
 
 _sessions: dict[Registry, Session] = {}  # of this process
@@ -131,11 +163,13 @@ class Session:
         # By context and id, or by GUID; those of Protobuf as descriptors, if they were asked for so.
         self._schemas: dict[tuple[str, int | UUID, bool], SchemaText | TooLargeSchema] = {}
         self._unknown: dict[tuple[str, int | UUID, bool], float] = {}  # when asked for, of the last `_MOST_UNKNOWN`
+        options = {name: value.reveal() for name, value in registry.options}
         try:
-            options = {name: value.reveal() for name, value in registry.options}
             self._client = SchemaRegistryClient({"timeout": ANSWER_S, **options})
-        except (ValueError, TypeError, OSError) as error:  # its texts name options, not their values
-            raise ConfigurationError("registry", f"the registry's client refuses its options: {error}") from None
+        except Exception as error:  # noqa: BLE001 - of the HTTP library, whose package depends on the client's release
+            # The client's texts name options, not their values, but the HTTP library's show a proxy's URL.
+            reason = type(error).__name__ if "proxy" in options else error
+            raise ConfigurationError("registry", f"the registry's client refuses its options: {reason}") from None
 
     def close(self) -> None:
         if hasattr(self._client, "close"):  # since 2.15

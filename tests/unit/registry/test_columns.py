@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
+import traceback
 
 import pytest
 from pyspark.sql import functions
@@ -27,6 +29,66 @@ def test_a_registry_needs_a_url(registry):
     with pytest.raises(ConfigurationError, match="needs a URL") as raised:
         from_confluent("value", registry, topic="t")
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:s3cret@one:8081, me:s3cret@two:8081",
+        "http://me:s3,cret@one:8081",
+        "http://one,,ftp://me:s3cret@two",
+        "https://me:s3/cret@one",
+        "https://me:s3#cret@one",
+        "https://me:s3?cret@one",
+        "https://one,https://me:12/s3cret@two",
+        "https://me:s3cret@[one",
+        "https://me:s3cret\u2100@one",
+        "https://me:s3cret@",
+        "https://me:s3cret@one:s3cret",
+        "https://me:s3cret@one,https://you:s3cret@two",
+        "https://one,https://me:s3cret@two",
+    ],
+)
+def test_an_address_that_cannot_be_one_is_refused_and_not_shown(url):
+    """A password with a sign that ends it makes the rest a host, a path or an address."""
+    for registry in (url, {"url": url, "ssl.key.password": "s3cret"}):
+        with pytest.raises(ConfigurationError, match="url") as raised:
+            Registry.of(registry)
+        shown = "".join(traceback.format_exception(raised.value))
+        assert "s3" not in shown and "cret" not in shown
+
+
+@pytest.mark.parametrize("proxy", ["http://me:s3/cret@one", "ftp://me:s3cret@one", "me:s3cret@one:80"])
+def test_a_proxy_that_the_client_refuses_is_not_shown(proxy):
+    with pytest.raises(ConfigurationError, match="refuses its options") as raised:
+        _ = Registry.of({"url": "http://one", "proxy": proxy}).session
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "s3" not in shown and "cret" not in shown
+
+
+@pytest.mark.parametrize("addresses", ["http://{login}@{host}", "http://{login}@{host}, http://{host}/"])
+def test_a_login_in_the_url_is_used_and_not_logged(addresses, caplog):
+    with RegistryServer(user_info="me:s3/cr:et") as server, caplog.at_level(logging.DEBUG):
+        server.register("t-value", '"string"')
+        host = server.url.removeprefix("http://")
+        registry = Registry.of(addresses.format(login="me:s3%2Fcr%3Aet", host=host))
+        assert registry.session.latest("t-value").schema.text == '"string"'
+        assert registry.hosts.split(",")[0] == host
+    assert f"GET {server.url}/subjects/t-value" in caplog.text
+    assert "cr%3Aet" not in caplog.text and "cr:et" not in caplog.text and "me" not in repr(registry)
+
+
+def test_a_login_in_the_url_may_lack_the_password():
+    with RegistryServer(user_info="token:") as server:
+        server.register("t-value", '"string"')
+        registry = Registry.of(server.url.replace("//", "//token@"))
+        assert registry.session.latest("t-value").schema.text == '"string"'
+
+
+def test_a_login_in_the_url_and_another_one_are_refused():
+    with pytest.raises(ConfigurationError, match=r"basic\.auth\.user\.info.*the URL has a login, too") as raised:
+        Registry.of({"url": "http://me:s3cret@one", "basic.auth.user.info": "you:s3cret"})
+    assert "s3cret" not in str(raised.value)
 
 
 def test_an_option_that_the_client_does_not_know_is_named_without_its_value():
