@@ -9,7 +9,7 @@ it does not count: they are equal without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from spark_kafka_eos.errors import TableFailed
@@ -19,7 +19,7 @@ _Convert = Callable[[Any], Any]
 
 def rows_of(frame: Any) -> Iterable[tuple[Any, ...]]:
     """The rows, read partition by partition. Raises TableFailed for a time of Spark Connect, or of a map's keys, that
-    may be either of two instants.
+    may be either of two instants, and for one before year 1 or after 9999 in UTC.
     """
     rows: Iterable[tuple[Any, ...]] = frame.toLocalIterator()
     convert = _converter(frame.schema, _in_utc if hasattr(frame, "_jdf") else _in_utc_if_unique)
@@ -66,12 +66,22 @@ def _like(row: Any, values: list[Any]) -> Any:
 
 
 def _in_utc(local: datetime) -> datetime:
-    return local.astimezone(UTC)
+    try:
+        return local.astimezone(UTC)
+    except (ValueError, OverflowError):  # near the first and the last day, Python looks at days that it does not have
+        days = timedelta(days=2 if local.year == 1 else -2)
+    try:
+        return (local + days).astimezone(UTC) - days
+    except OverflowError:
+        raise TableFailed(
+            f"{local} in this process's time zone is out of the range of Python's datetime in UTC",
+            action="Set TZ=UTC in the environment of the driver, or replace the value before.",
+        ) from None
 
 
 def _in_utc_if_unique(local: datetime) -> datetime:
-    instant = local.astimezone(UTC)
-    if local.replace(fold=1 - local.fold).astimezone(UTC) != instant:
+    instant = _in_utc(local)
+    if _in_utc(local.replace(fold=1 - local.fold)) != instant:
         raise TableFailed(
             f"{local} occurs twice in this process's time zone, where clocks are set back, and PySpark does not say "
             "which of the two is meant: over Spark Connect, and in the keys of a map",

@@ -29,6 +29,7 @@ from tests.local_frames import Frame, internal
 
 # The clocks of Berlin show both as 2:30.
 FIRST, SECOND = datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+END_OF_TIME = datetime(9999, 12, 31, 22, 59, 59, tzinfo=UTC)  # 23:59:59 in Berlin: many take it for "never"
 
 
 @pytest.fixture(params=["Europe/Berlin", "America/New_York", "UTC"])
@@ -66,11 +67,20 @@ def test_two_instants_that_clocks_show_as_one_are_two_rows_of_the_database(zone:
     assert rows == [(1, "2026-10-25 00:30:00+00:00"), (2, "2026-10-25 01:30:00+00:00"), (3, None)]
 
 
-@pytest.mark.parametrize("instant", [FIRST, SECOND, datetime(1, 6, 1, tzinfo=UTC), datetime(1944, 4, 3, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "instant", [FIRST, SECOND, datetime(1, 6, 1, tzinfo=UTC), datetime(1944, 4, 3, tzinfo=UTC), END_OF_TIME]
+)
 def test_an_instant_stays_the_same_to_the_microsecond(zone: str, instant: datetime) -> None:
     schema = StructType().add("at", TimestampType())
     ((value,),) = rows_of(Frame(schema, (internal(instant + timedelta(microseconds=7)),)))
     assert (value, value.tzinfo) == (instant + timedelta(microseconds=7), UTC)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York"], indirect=True)
+def test_an_instant_after_the_year_9999_is_refused_with_words(zone: str) -> None:
+    there = internal(END_OF_TIME) + 6 * 3_600_000_000  # 23:59:59, too, but of New York
+    with pytest.raises(TableFailed, match=r"9999-12-31 23:59:59 in this process's time zone is out of the range"):
+        list(rows_of(Frame(StructType().add("at", TimestampType()), (there,))))
 
 
 def test_a_time_without_time_zone_stays_as_it_is(zone: str) -> None:
@@ -143,4 +153,5 @@ def test_a_key_of_a_map_that_may_be_two_instants_is_refused_because_pyspark_keep
 
 @pytest.mark.parametrize("zone", ["UTC"], indirect=True)
 def test_of_spark_connect_in_utc_every_time_is_exact(zone: str) -> None:
-    assert [at for (at,) in rows_of(ConnectFrame(FIRST, SECOND))] == [FIRST, SECOND]
+    instants = [FIRST, SECOND, END_OF_TIME + timedelta(hours=1)]
+    assert [at for (at,) in rows_of(ConnectFrame(*instants))] == instants
