@@ -177,7 +177,9 @@ class LedgerRefused(KafkaEosError):
 
 
 class TableFailed(KafkaEosError):
-    """The table that takes part in the batches failed before the batch was written; the cause is the table's error."""
+    """The table that takes part in the batches failed before the batch was written, or has lost commits of the query;
+    the cause is the table's error.
+    """
 
 
 class ReplayFailed(KafkaEosError):

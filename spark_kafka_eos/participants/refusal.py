@@ -10,7 +10,7 @@ from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.participants.token import Token, UnreadableToken
 
-_ANEW = (
+ANEW = (
     "To go on without the missing rows, run one batch without `participant`, and then give the table a new key: it "
     "takes part from the next batch on."
 )
@@ -60,7 +60,7 @@ def unknown_ledger(token: Token) -> Refuse:
     return Refuse(
         reason=f"the table has {token}, but the ledger cannot be read",
         meaning="It is unknown whether Kafka has the same batch",
-        actions=("Run this query with the release that wrote the ledger's entry.", _ANEW),
+        actions=("Run this query with the release that wrote the ledger's entry.", ANEW),
     )
 
 
@@ -71,7 +71,7 @@ def lost(entry: LedgerEntry, version: int) -> Refuse:
         f"version {version}",
         meaning="The table was dropped, restored from an older copy or replaced, or its key was changed: rows that "
         "Kafka has are missing there",
-        actions=("Restore the table and its key.", _ANEW),
+        actions=("Restore the table and its key.", ANEW),
     )
 
 
@@ -81,7 +81,7 @@ def behind(token: Token, entry: LedgerEntry) -> Refuse:
         reason=f"the table has {token}, but Kafka has batch {entry.batch_id} of query {entry.query_id}",
         meaning="The table was restored from an older copy, or batches were written without it: rows that Kafka has "
         "are missing there",
-        actions=("Restore the table's newest copy.", _ANEW),
+        actions=("Restore the table's newest copy.", ANEW),
     )
 
 

@@ -38,7 +38,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_kafka_eos.errors import TableFailed
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
+from spark_kafka_eos.participants.refusal import ANEW
+from spark_kafka_eos.spark.jvm import cloned
 
 _FIELD = "kafka-eos"
 _FIRST_READ = 20  # commits of the log that are read at first; ours is usually the last one
@@ -73,7 +76,8 @@ class DeltaParticipant:
     and Delta in the session.
 
     The rows are a DataFrame, and are appended. With `merge` they are not: `merge(session, rows)` executes one MERGE of
-    this table, in `session`, which makes it the commit. It must be of a DeltaTable of that session:
+    this table, in `session`, which makes it the commit. It is a clone of the rows' session, with the same settings and
+    temporary views. The MERGE must be of a DeltaTable of that clone:
 
         DeltaTable.forName(session, "sales").alias("t").merge(rows.alias("s"), "t.id = s.id")….execute()
     """
@@ -90,7 +94,7 @@ class DeltaParticipant:
 
     def held(self) -> TableVersion:
         if _FORGETS in self._delta().detail().select("properties").collect()[0][0]:
-            raise RuntimeError(f"{self._table} has {_FORGETS}, with which Delta forgets fences: unset it")
+            raise TableFailed(f"{self._table} has {_FORGETS}, with which Delta forgets fences", action="Unset it.")
         return self._held()
 
     def commit(self, rows: DataFrame | None, token: str | None, *, after: int) -> None:
@@ -116,11 +120,11 @@ class DeltaParticipant:
             is_there = keeps is None or entry.version <= keeps
             if (last := self._own(entry)) is not None:
                 if not is_there:
-                    raise RuntimeError(
+                    raise TableFailed(
                         f"{self._table} was restored or replaced: version {last.version} of the key {self._key!r} (the "
                         f"table's version {entry.version}) is not in it any more, so rows that Kafka has may be "
-                        "missing there. RESTORE it to a version that has it (TO VERSION AS OF). To go on without the "
-                        "missing rows, run one batch without `participant`, and then give the table a new key"
+                        "missing there",
+                        action=f"RESTORE it to a version that has it (TO VERSION AS OF). {ANEW}",
                     )
                 return TableVersion(version=last.version, token=last.token)
             if is_there and entry.keeps is not None:
@@ -130,8 +134,8 @@ class DeltaParticipant:
     def _write(self, rows: DataFrame | None, own: _Commit) -> None:
         identifier, metadata = f"{_FIELD}:{own.key}", json.dumps({_FIELD: asdict(own)})
         if rows is not None and self._merge is not None:
-            # MERGE has no options. A session of its own: no other statement takes the version.
-            session = self._spark.newSession()
+            # MERGE has no options. So that no other statement takes the version: a session of its own, like the rows'.
+            session = cloned(rows.sparkSession)
             session.conf.set("spark.databricks.delta.write.txnAppId", identifier)
             session.conf.set("spark.databricks.delta.write.txnVersion", str(own.version))
             session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)

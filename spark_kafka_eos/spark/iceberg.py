@@ -36,9 +36,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.failpoints import failpoint
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
+from spark_kafka_eos.participants.refusal import ANEW
 from spark_kafka_eos.spark.jvm import file_system, iceberg_table, is_classic, raising
 
 _FIELD = "kafka-eos"
@@ -119,16 +120,16 @@ class IcebergParticipant:
             return TableVersion()
         summary = _decode(metadata.snapshot(tagged).summary().get(_FIELD))
         if summary is None or summary["key"] != self._key:
-            raise RuntimeError(
+            raise TableFailed(
                 f"the tag {self._tag!r} of {self._table} names snapshot {tagged}, which is not a commit of this key: "
-                "another program has moved it. Move it back"
+                "another program has moved it",
+                action="Move it back.",
             )
         if not _may_descend(metadata, tagged):
-            raise RuntimeError(
+            raise TableFailed(
                 f"{self._table} was rolled back or replaced: version {summary['version']} of the key {self._key!r} "
-                f"(snapshot {tagged}) is not in its history any more, so rows that Kafka has may be missing there. Set "
-                "the table to a snapshot that has it. To go on without the missing rows, run one batch without "
-                "`participant`, and then give the table a new key"
+                f"(snapshot {tagged}) is not in its history any more, so rows that Kafka has may be missing there",
+                action=f"Set the table to a snapshot that has it. {ANEW}",
             )
         return TableVersion(version=summary["version"], token=summary["token"])
 

@@ -53,6 +53,14 @@ def is_classic(session: SparkSession) -> bool:
     return hasattr(session, "_jsparkSession")
 
 
+def cloned(session: SparkSession) -> SparkSession:
+    """A session with the settings and the temporary views that this one has now. Over Spark Connect from 4.1 on."""
+    if is_classic(session):
+        return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    clone: SparkSession = session.cloneSession()  # type: ignore[attr-defined]  # only Connect's sessions have it
+    return clone
+
+
 def is_local(session: SparkSession) -> bool:
     """Whether driver and executors are one process (`local[…]`)."""
     return is_classic(session) and str(session.sparkContext.master).split("[")[0] == "local"

@@ -20,7 +20,7 @@ from spark_kafka_eos.ledger.verdicts import Verdict
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants.decide import Finish, Prepared, decide
-from spark_kafka_eos.participants.failure import naming_the_table
+from spark_kafka_eos.participants.failure import naming_the_table, went_back
 from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
 from spark_kafka_eos.participants.token import Token, decode, encode
 
@@ -70,6 +70,15 @@ class TableParticipant:
             self.participant.commit(None, self.last.token, after=self.last.version)
         self.last = TableVersion(version=self.last.version + 1, token=self.last.token)
 
+    def ask_if_kept(self) -> None:
+        """Raise TableFailed if the table has lost what it had."""
+        with naming_the_table("cannot be read"):
+            self._require_kept(self.participant.held())
+
+    def _require_kept(self, now: TableVersion) -> None:
+        if now.version < self.last.version:  # no driver takes a commit back
+            raise went_back(self.last.version, now.version)
+
     def commit(self, rows: Any, token: Token) -> None:
         """Commit the rows and the token. After any error, the table may have them: see `outcome`."""
         self.participant.commit(rows, encode(token, self._signer), after=self.last.version)
@@ -80,12 +89,13 @@ class TableParticipant:
 
     def outcome(self, token: Token) -> Literal["committed", "fenced", "overtaken"]:
         """What became of a commit of `token`: it is in the table; or it never will be, because of our own fence, or
-        of another driver's commit.
+        of another driver's commit. Raises TableFailed if the table has lost what it had.
         """
         for _ in range(describe.MOST_LOOKS):
             now = self.participant.held()
             if now.token == encode(token, self._signer):
                 return "committed"
+            self._require_kept(now)
             if now.version != self.last.version:
                 return "overtaken"
             with contextlib.suppress(Conflict):

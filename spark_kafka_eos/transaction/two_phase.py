@@ -178,27 +178,39 @@ class ParticipantSteps:
 
     def _settle(self, batch: MicroBatch, token: Token, error: Exception) -> None:
         """Return if the table has `token`, although its commit failed with `error`. Raises TransactionAborted if it
-        never will, ProducerFenced if that is because of another driver.
+        never will, ProducerFenced if that is because of another driver, TableFailed if the table cannot take part.
         """
         why = f"the table's commit of batch {batch.batch_id} failed ({error_to_text(error)})"
         version = self._table.last.version
         try:
             outcome = self._table.outcome(token)
+        except TableFailed as second:
+            if not isinstance(error, Conflict | TableFailed) or second.committed != "nothing":
+                raise self._unknown(why, second) from second
+            self._end_refused()
+            raise second from error
         except Exception as second:
-            raise CommitOutcomeUnknown(
-                f"{why}, and its outcome could not be determined ({error_to_text(second)})", action=_SETTLES
-            ) from second
+            raise self._unknown(why, second) from second
         if outcome == "committed":
             return
-        self._steps.attempt.apply(Event.TABLE_REFUSED)
         if outcome == "fenced":
+            self._steps.attempt.apply(Event.TABLE_REFUSED)
             raise TransactionAborted(why, action="The batch is written again.") from error
-        self._steps.attempt.apply(Event.ABORT)
-        with contextlib.suppress(KafkaEosError):  # under our own epoch: whoever came first has a newer one
-            end_transaction(self._cluster, self._steps.identity, commit=False)
+        self._end_refused()
         raise self._owner.taken_over(f": it has committed to the table after version {version}").replaced(
             committed="unknown"  # it may have finished this batch before
         ) from error
+
+    def _unknown(self, why: str, second: Exception) -> CommitOutcomeUnknown:
+        what = f"{why}, and its outcome could not be determined ({error_to_text(second)})"
+        return CommitOutcomeUnknown(what, action=_SETTLES)
+
+    def _end_refused(self) -> None:
+        """Abort the transaction, whose batch the table never gets."""
+        self._steps.attempt.apply(Event.TABLE_REFUSED)
+        self._steps.attempt.apply(Event.ABORT)
+        with contextlib.suppress(KafkaEosError):  # under our own epoch: whoever came first has a newer one
+            end_transaction(self._cluster, self._steps.identity, commit=False)
 
     # -- the end
 
@@ -227,6 +239,7 @@ class ParticipantSteps:
         try:
             self._table.fence()
         except Conflict:
+            self._table.ask_if_kept()
             raise self._owner.taken_over(": it has committed to the table after this batch").replaced(
                 committed="table"
             ) from error

@@ -7,9 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_kafka_eos import TableVersion
+from spark_kafka_eos.errors import TableFailed
 from spark_kafka_eos.spark import delta as module
+from spark_kafka_eos.spark.jvm import cloned
 from tests.spark.delta_tables import DeltaTables
 
 
@@ -70,10 +74,10 @@ def test_a_table_that_is_restored_to_before_the_keys_last_commit_is_refused_unti
     tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 1")
     assert tables.ids(two_commits) == [1]
     with pytest.raises(
-        RuntimeError, match=r"restored or replaced: version 2 of the key 'sales' \(the table's version 2\)"
+        TableFailed, match=r"restored or replaced: version 2 of the key 'sales' \(the table's version 2\)"
     ):
         sales.held()
-    with pytest.raises(RuntimeError, match="rows that Kafka has may be missing"):
+    with pytest.raises(TableFailed, match="rows that Kafka has may be missing"):
         sales.commit(tables.rows(3), "token 3", after=2)
     tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 2")
     assert sales.held() == TableVersion(version=2, token="token 2")
@@ -95,12 +99,12 @@ def test_a_table_that_is_replaced_or_restored_to_a_time_is_refused(tables: Delta
     then = tables.spark.sql(f"DESCRIBE HISTORY {two_commits}").where("version = 1").first()
     assert then is not None
     tables.spark.sql(f"RESTORE TABLE {two_commits} TO TIMESTAMP AS OF '{then.timestamp}'")
-    with pytest.raises(RuntimeError, match="restored or replaced"):
+    with pytest.raises(TableFailed, match="restored or replaced"):
         sales.held()
     tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 2")
     assert sales.held().version == 2
     tables.rows(1, 2).writeTo(f"delta.`{path}`").using("delta").createOrReplace()
-    with pytest.raises(RuntimeError, match="restored or replaced"):
+    with pytest.raises(TableFailed, match="restored or replaced"):
         sales.held()
 
 
@@ -113,7 +117,7 @@ def test_what_others_delete_and_overwrite_is_their_own(tables: DeltaTables, two_
 def test_a_table_that_forgets_identifiers_is_refused(tables: DeltaTables, table) -> None:
     forgets = "'delta.setTransactionRetentionDuration' = 'interval 1 days'"
     tables.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({forgets})")
-    with pytest.raises(RuntimeError, match="forgets fences"):
+    with pytest.raises(TableFailed, match="forgets fences"):
         tables.participant(table).held()
 
 
@@ -121,3 +125,24 @@ def test_a_merge_in_another_session_than_the_given_one_is_an_error(tables: Delta
     sales = tables.participant(table, merge=lambda _, rows: tables.merging(table)(tables.spark, rows))
     with pytest.raises(RuntimeError, match="in the session that it was given"):
         sales.commit(tables.rows(1), "a token", after=0)
+
+
+def test_a_merge_has_the_settings_and_the_temporary_views_of_the_rows_session(
+    tables: DeltaTables, tmp_path: Path
+) -> None:
+    """And what a commit sets for its MERGE stays there."""
+    table, spark = tables.create(tmp_path, "id BIGINT, day STRING"), cloned(tables.spark)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    spark.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")
+    spark.sql("SELECT 'monday' AS day").createOrReplaceTempView("weekdays")
+
+    def merge(session: SparkSession, rows: DataFrame) -> None:
+        news = rows.crossJoin(session.table("weekdays")).selectExpr("id", "day", "date_format(at, 'HH') AS hour")
+        target = DeltaTable.forName(session, table).alias("t")
+        target.merge(news.alias("s"), "t.id = s.id").whenNotMatchedInsertAll().execute()
+
+    rows = spark.sql("SELECT 1L AS id, TIMESTAMP '2026-01-01 03:00:00' AS at")
+    for version in range(2):
+        tables.participant(table, merge=merge).commit(rows, f"token {version}", after=version)
+    assert spark.table(table).collect() == [Row(id=1, day="monday", hour="03")]
+    assert "txnAppId" not in str(spark.conf.getAll)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spark_kafka_eos import IcebergParticipant, TableVersion
+from spark_kafka_eos.errors import TableFailed
 from spark_kafka_eos.spark.jvm import iceberg_table
 from tests.spark.iceberg_tables import IcebergTables
 
@@ -78,9 +79,9 @@ def test_a_table_that_was_set_back_is_refused_until_it_is_set_forward(tables: Ic
         call(tables, "rollback_to_snapshot", table, snapshot_id=str(before))
     else:
         tables.spark.sql(f"CREATE OR REPLACE TABLE {table} USING iceberg AS SELECT 3L AS id, '' AS seen")
-    with pytest.raises(RuntimeError, match="rolled back or replaced"):
+    with pytest.raises(TableFailed, match="rolled back or replaced"):
         sales.held()
-    with pytest.raises(RuntimeError, match="rolled back or replaced"):
+    with pytest.raises(TableFailed, match="rolled back or replaced"):
         sales.commit(tables.rows(4), "another", after=1)
     assert tables.ids(table) == ([1] if way == "rolled back" else [3])
     call(tables, "set_current_snapshot", table, snapshot_id=str(last))
@@ -101,7 +102,7 @@ def test_a_tag_that_another_program_has_moved_is_refused(tables: IcebergTables, 
     tables.rows(2).writeTo(table).append()
     iceberg = iceberg_table(tables.spark, table)
     iceberg.manageSnapshots().replaceTag(TAG, iceberg.currentSnapshot().snapshotId()).commit()
-    with pytest.raises(RuntimeError, match="another program has moved it"):
+    with pytest.raises(TableFailed, match="another program has moved it"):
         sales.held()
 
 

@@ -10,6 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from spark_kafka_eos import TableVersion
+from spark_kafka_eos.errors import TableFailed
 from tests.spark.iceberg_rest_tables import IcebergRestTables
 
 
@@ -39,7 +40,7 @@ def test_a_request_that_arrives_after_a_fence_is_refused_also_if_main_is_what_it
 
     tables.catalog.refused.clear()
     tables.catalog.before = overtake
-    with pytest.raises(RuntimeError, match="rolled back"):  # what it finds when it looks again
+    with pytest.raises(TableFailed, match="rolled back"):  # what it finds when it looks again
         late.commit(None if way == "fence" else tables.rows(2), "late", after=0)
     assert any("kafka-eos:sales" in said for said in tables.catalog.refused), tables.catalog.refused
     assert tables.ids(table) == [1]

@@ -431,6 +431,71 @@ def test_a_table_that_lost_a_commit_is_refused(kafka, table, process, lost_token
         run(process(), 2, run="next")
 
 
+@pytest.mark.parametrize("older", [0, 1], ids=["none of it", "an older copy"])
+def test_a_table_that_goes_back_under_a_running_query_is_named_and_no_other_driver(kafka, table, process, older):
+    transaction, versions = process(), []
+    for number in range(2):
+        run(transaction, number)
+        versions.append(table.now)
+    table.now = [TableVersion(), versions[0]][older]
+    with pytest.raises(TableFailed, match=f"was at version 3 of this query, and is at version {2 * older}") as failed:
+        run(transaction, 2)
+    assert (failed.value.committed, must_not_restart(failed.value)) == ("nothing", False)
+    assert kafka.transactions.coordinators["id"].at_rest, "readers of the topic do not wait for its timeout"
+    assert table.log == ["fence", "commit", "commit"], "a fence could bring it to the version of a late commit"
+    with pytest.raises(LedgerRefused):
+        run(process(), 2, run="next")
+    table.now = versions[1]
+    assert run(process(), 2, run="next").outcome == "committed"
+    both_have(kafka, table, 0, 1, 2)
+
+
+def test_a_commit_without_an_answer_to_a_table_that_goes_back_may_still_come(kafka, table, process):
+    def fails_over():
+        table.now = TableVersion()
+        fail()
+
+    transaction = process()
+    run(transaction, 0)
+    table.before = fails_over
+    with pytest.raises(CommitOutcomeUnknown, match="is at version 0"):
+        run(transaction, 1)
+    assert kafka.transactions.coordinators["id"].phase.name == "ONGOING"
+
+
+def test_a_table_that_goes_back_while_kafkas_transaction_times_out_is_named(kafka, table, process):
+    transaction = process()
+    run(transaction, 0)
+
+    def goes_back():
+        kafka.time_out()
+        table.now = TableVersion()
+
+    table.after = goes_back
+    with pytest.raises(TableFailed, match="was at version 3 of this query, and is at version 0") as failed:
+        run(transaction, 1)
+    assert failed.value.committed == "unknown"
+
+
+def test_a_table_that_others_restored_under_a_running_query_is_refused_with_its_own_words(kafka, table, process):
+    def restored():
+        raise TableFailed("sales was restored", action="RESTORE it.")
+
+    transaction = process()
+    run(transaction, 0)
+    table.before = table.unasked = restored
+    with pytest.raises(TableFailed, match="sales was restored") as failed:
+        run(transaction, 1)
+    assert failed.value.committed == "nothing"
+    assert kafka.transactions.coordinators["id"].at_rest
+    with pytest.raises(TableFailed, match="sales was restored") as failed:
+        run(process(), 1, run="next")
+    assert failed.value.committed == "unknown", "of what the driver before has done"
+    table.unasked = nothing
+    assert run(process(), 1, run="next").outcome == "committed"
+    both_have(kafka, table, 0, 1)
+
+
 @pytest.mark.parametrize("end", ["ended", "killed", "timed out"])
 def test_on_another_cluster_the_table_says_where_its_batch_is_and_with_a_new_key_it_takes_part_again(
     kafka, table, process, end
