@@ -40,6 +40,7 @@ def went_back(before: int, now: int) -> TableFailed:
 
 
 def error_to_text(error: Exception) -> str:
-    """The error's class and message."""
-    message = error.what if isinstance(error, KafkaEosError) else str(error)
+    """The error's class and message, on one line; of the JVM's, without the frames of its stack."""
+    lines = (error.what if isinstance(error, KafkaEosError) else str(error)).splitlines()
+    message = " ".join(line.strip() for line in lines if not line.startswith("\t"))
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
+import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 from confluent_kafka import Producer
 
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.fetching.fetch import Fetcher
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.offsets import latest
 from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 from spark_kafka_eos.options import source_options
+from spark_kafka_eos.participants.sql import SqlTable
 from spark_kafka_eos.testing.driver import Driver, python_environment, spark_submit
 from spark_kafka_eos.testing.embedded import EmbeddedKafka
 from spark_kafka_eos.testing.process_tree import process_tree
+from tests.producing import produce
 from tests.reading import read_committed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
@@ -110,6 +115,44 @@ def test_a_batch_write_needs_no_shared_disk_unless_its_tasks_are_large(
     assert keys == sorted(f"{name}:{number}" for name, count in counts.items() for number in range(count))
     assert json.loads(result["left"]) == []
     assert [path for path in (tmp_path / "shared").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+def test_rows_of_a_local_checkpoint_that_are_lost_with_an_executor_are_in_neither_topic_nor_table(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    source, target = kafka.create_topic("lost-in", 2), kafka.create_topic("lost-out", 1)
+    produce(kafka.bootstrap, source, [b"%d" % number for number in range(100)])
+    database = tmp_path / "rows.db"
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("CREATE TABLE rows (row TEXT)")
+    SqlTable(lambda: sqlite3.connect(database), insert="", key="").create()
+
+    def both() -> tuple[list[str], list[str]]:
+        in_topic = sorted((m.value() or b"").decode() for m in read_committed(kafka.bootstrap, target))
+        with closing(sqlite3.connect(database)) as connection:
+            return in_topic, sorted(row for (row,) in connection.execute("SELECT row FROM rows"))
+
+    for kill in ("kill", ""):
+        with Driver(
+            JOB.with_name("lose_executors.py"),
+            [kafka.bootstrap, source, target, str(database), str(tmp_path / "checkpoint"), kill],
+            conf=["--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"],
+            env=python_environment() | {"SPARK_HOME": str(spark_submit().parent.parent)},
+            log=tmp_path / f"driver{kill}.log",
+        ) as driver:
+            if kill:
+                with pytest.raises(ToolFailed, match="exit code 1"):
+                    driver.wait(timeout=240)
+                log = (tmp_path / "driverkill.log").read_text()
+                assert "AttemptsExhausted: " in log
+                assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in log, "Spark cannot compute them again"
+                assert both() == ([], [])
+            else:
+                driver.wait(timeout=240)
+    in_topic, in_table = both()
+    assert in_topic == in_table
+    assert sorted(int(row.split()[0]) for row in in_table) == list(range(100))
 
 
 def executors_of_append_stages(events: Path) -> list[set[str]]:

@@ -187,6 +187,20 @@ def test_a_table_that_always_fails_ends_the_batch_with_nothing_in_either(kafka, 
     both_have(kafka, table)
 
 
+def test_of_an_error_of_the_jvm_the_message_has_the_causes_and_not_the_stack(kafka, table, process):
+    def fails():
+        raise Lost(
+            "An error occurred while calling o1.getResult.\n: org.apache.spark.SparkException: Job aborted\n"
+            "\tat org.apache.spark.A.b(A.scala:1)\nCaused by: java.io.IOException: disk full\n\t... 3 more\n"
+        )
+
+    table.before = fails
+    with pytest.raises(AttemptsExhausted) as ended:
+        run(process(), 0, max_attempts=1)
+    causes = "o1.getResult. : org.apache.spark.SparkException: Job aborted Caused by: java.io.IOException: disk full"
+    assert f"(Lost: An error occurred while calling {causes})" in str(ended.value)
+
+
 @pytest.mark.parametrize("applied", [True, False])
 def test_if_the_table_cannot_be_asked_what_became_of_it_the_next_start_settles_it(kafka, table, process, applied):
     transaction = process()
