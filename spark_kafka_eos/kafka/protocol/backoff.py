@@ -51,6 +51,15 @@ class Budget:
     def spent(self) -> bool:
         return self._clock() >= self._deadline
 
+    @property
+    def remaining(self) -> float:
+        """The seconds that are left; negative if an attempt went on beyond the end."""
+        return self._deadline - self._clock()
+
+    @property
+    def used_ms(self) -> int:
+        return self.milliseconds - round(self.remaining * 1000)
+
     def delay(self, *, soon: bool = False) -> float | None:
         """Seconds to wait before the next attempt, starting at 5 ms if `soon`; None if the budget is used up."""
         if self.spent:
@@ -58,7 +67,7 @@ class Budget:
         # The exponent is limited, so that a long outage cannot overflow the float.
         pause = min((_SOON if soon else self._backoff) * _GROWTH ** min(self._delays, 30), self._backoff_max)
         self._delays += 1
-        return min(pause * (1 - _SPREAD + 2 * _SPREAD * self._jitter()), self._deadline - self._clock())
+        return min(pause * (1 - _SPREAD + 2 * _SPREAD * self._jitter()), self.remaining)
 
     def restart(self) -> None:
         """Start again with the whole budget and the shortest delay, because progress was made."""
@@ -71,7 +80,7 @@ def delay_or_raise(error: KafkaEosError, react: Reaction, budget: Budget) -> flo
     delay = budget.delay(soon=react is Reaction.RETRY_SOON)
     if delay is None:
         if not error.action.startswith(_TRIED):  # an inner loop gave up first and has added this
-            error = error.replaced(action=f"{_TRIED} for {budget.milliseconds} ms. {error.action}".rstrip())
+            error = error.replaced(action=f"{_TRIED} for {budget.used_ms} ms. {error.action}".rstrip())
         raise error
     return delay
 

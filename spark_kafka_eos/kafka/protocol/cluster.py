@@ -11,6 +11,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -44,6 +45,8 @@ METADATA_MAX_AGE_S = 300  # as the Java client's metadata.max.age.ms: maximum de
 # Of request.timeout.ms: after this long without a response, a second broker is asked what any broker knows. Metadata is
 # a matter of milliseconds, and a paused broker's connection looks like an idle one. The Java client waits for longer.
 _SHARE_OF_ONE = 0.1
+# However many brokers there are, each has this long to accept a connection; one on another continent takes a third.
+_LEAST_SHARE_MS = 1_000
 _SAID_AFTER_S = 5  # until then, a cluster that was not reached yet is tried in silence
 
 
@@ -273,8 +276,9 @@ class Cluster:
 
     def some_broker(self) -> Connection:
         """A connection to any broker; waits until one answers."""
+        budget = self.budget()
         connection: Connection = retry(
-            "ApiVersions", self._any, lambda _: (), lambda _: None, budget=self.budget(), sleep=self.sleep
+            "ApiVersions", lambda: self._any(budget), lambda _: (), lambda _: None, budget=budget, sleep=self.sleep
         )
         return connection
 
@@ -297,18 +301,22 @@ class Cluster:
         """The node id of the broker that accepts changes to the cluster, such as a new topic."""
         return int(self._learn_nodes().controller_id)
 
-    def _open(self, address: tuple[str, int], number: int = 0) -> Connection:
+    def _open(self, address: tuple[str, int], number: int = 0, *, within_ms: int | None = None) -> Connection:
         connection = self._connections.get((*address, number))
         if connection is not None:
             if connection.usable:
                 return connection
             connection.close()
-        opened = self._connections[*address, number] = self._connect(*address, self.options)
+        options = self.options
+        if within_ms is not None and within_ms < options.socket_connection_setup_timeout_ms:
+            options = replace(options, socket_connection_setup_timeout_ms=within_ms)
+        opened = self._connections[*address, number] = self._connect(*address, options)
         self._reached = True
         return opened
 
-    def _any(self, *, elsewhere: bool = False) -> Connection:
-        """Any broker, each in turn: connected ones first, then the known ones, then the bootstrap servers.
+    def _any(self, budget: Budget, *, elsewhere: bool = False) -> Connection:
+        """Any broker, each in turn: connected ones first, then the known ones, then the bootstrap servers. Those to
+        which packets are dropped share the time of `budget`, so that all are tried within it.
 
         `elsewhere`: the one that was asked last comes after the known ones; if it is none of them, after all.
         """
@@ -326,10 +334,12 @@ class Cluster:
         if elsewhere:
             servers = tuple(sorted(servers, key=lambda address: turns.get(address, 0)))
         reasons = []
-        for address in dict.fromkeys([*brokers, *servers]):
+        addresses = list(dict.fromkeys([*brokers, *servers]))
+        for tried, address in enumerate(addresses):
+            share_ms = max(_LEAST_SHARE_MS, int(budget.remaining * 1000) // (len(addresses) - tried))
             self._turns[address] = 1 + max(self._turns.values(), default=0)
             try:
-                return idle.get(address) or self._open(address)
+                return idle.get(address) or self._open(address, within_ms=share_ms)
             except BrokerUnreachable as error:
                 reasons.append(error.what)
         what = f"cannot connect to any broker (kafka.bootstrap.servers={self.options.servers}): {'; '.join(reasons)}"
@@ -339,7 +349,7 @@ class Cluster:
             action="Check the addresses and the brokers' advertised.listeners.",
         )
 
-    def _ask_any(self, request: Any, *, elsewhere: bool = False) -> Any:
+    def _ask_any(self, request: Any, budget: Budget, *, elsewhere: bool = False) -> Any:
         """The first response of any broker; a second one is asked if the first one is silent, and so on.
 
         For requests of which it does not matter how many brokers get them.
@@ -347,7 +357,7 @@ class Cluster:
         asked: dict[Connection, int] = {}
         silence = _SHARE_OF_ONE * self.options.request_timeout_ms / 1000
         try:
-            while (connection := self._any(elsewhere=elsewhere or bool(asked))) not in asked:
+            while (connection := self._any(budget, elsewhere=elsewhere or bool(asked))) not in asked:
                 asked[connection] = connection.send(request)
                 if wait_for_first(asked.items(), silence):
                     break
@@ -367,7 +377,8 @@ class Cluster:
             self._unreached_since = math.inf  # which no time is later than
 
     def _learn_nodes(self) -> Any:
-        response = self._ask_any(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        budget = self.budget(self.options.request_timeout_ms)
+        response = self._ask_any(MetadataRequest(topics=[], allow_auto_topic_creation=False), budget)
         self._learn(response)
         return response
 
@@ -404,11 +415,12 @@ class Cluster:
         api = request.name.removesuffix("Request")
         patient = self._patient(api, errors, patience_ms)
         retried = iter([elsewhere])
+        budget = self.budget()
 
         def attempt() -> Any:
-            return self._ask_any(request, elsewhere=next(retried, True))
+            return self._ask_any(request, budget, elsewhere=next(retried, True))
 
-        return retry(api, attempt, patient, lambda _: None, budget=self.budget(), sleep=self.sleep)
+        return retry(api, attempt, patient, lambda _: None, budget=budget, sleep=self.sleep)
 
     def call_node(self, node: int, request: Any, errors: Errors) -> Any:
         """Call this broker, whichever role it has."""

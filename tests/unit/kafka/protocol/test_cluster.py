@@ -14,7 +14,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
-from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
+from spark_kafka_eos.kafka.protocol.cluster import Cluster, shared_cluster
 from spark_kafka_eos.kafka.protocol.metadata import PartitionDescription
 from spark_kafka_eos.options import ClientOptions
 
@@ -335,7 +335,7 @@ def test_a_threads_connections_are_closed_when_it_ends():
 
 FORKED = """
 import os
-from spark_kafka_eos.kafka.protocol.cluster import shared_cluster
+from spark_kafka_eos.kafka.protocol.cluster import Cluster, shared_cluster
 from spark_kafka_eos.options import ClientOptions
 options = ClientOptions(bootstrap_servers=(("broker", 9092),))
 inherited = shared_cluster(options)
@@ -397,3 +397,58 @@ def test_no_look_up_creates_a_topic(broker):
     asked = broker.sent("Metadata")
     assert len(asked) == 4
     assert not any(request.allow_auto_topic_creation for request in asked)
+
+
+class Dropped:
+    """A network that drops the packets to all addresses but `alive`: connecting takes its whole time."""
+
+    def __init__(self, brokers, alive=None, **changes):
+        self.now, self.asked = 0.0, []
+        self.alive = alive
+        self.cluster = Cluster(
+            ClientOptions(bootstrap_servers=tuple((f"b{number}", 9092) for number in range(brokers)), **changes),
+            connect=self.connect,
+            clock=lambda: self.now,
+            sleep=self.sleep,
+        )
+
+    def connect(self, host, port, options):
+        self.asked.append(host)
+        if host == self.alive:
+            return SimpleNamespace(usable=True, in_flight=0, close=lambda: None)
+        self.sleep(options.socket_connection_setup_timeout_ms / 1000)
+        raise BrokerUnreachable(f"no connection to {host}:{port}: timed out")
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize("brokers", [1, 3, 12, 30])
+def test_a_round_over_all_brokers_takes_no_longer_than_there_is_time_for(brokers):
+    network = Dropped(brokers)
+    with pytest.raises(BrokerUnreachable, match=r"It was retried for 3[01]\d\d\d ms"):
+        network.cluster.some_broker()
+    assert 30 <= network.now <= 31
+    assert len(set(network.asked)) == brokers, "each was asked"
+
+
+def test_brokers_whose_packets_are_dropped_do_not_use_up_the_time_for_the_one_that_is_left():
+    network = Dropped(12, alive="b11")
+    network.cluster.some_broker()
+    assert network.now < 30
+
+
+def test_few_brokers_have_the_whole_setup_timeout_and_many_at_least_a_second():
+    few, many = Dropped(2, alive="b1"), Dropped(100)
+    few.cluster.some_broker()
+    assert few.now == 10
+    with pytest.raises(BrokerUnreachable, match="It was retried for 100000 ms"):
+        many.cluster.some_broker()
+    assert many.now == 100
+
+
+def test_looking_up_a_brokers_address_takes_no_longer_than_the_request_timeout():
+    network = Dropped(12, request_timeout_ms=24_000)
+    with pytest.raises(BrokerUnreachable):
+        network.cluster.connection(5)
+    assert network.now == pytest.approx(24)
