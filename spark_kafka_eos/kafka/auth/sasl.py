@@ -125,6 +125,8 @@ def _login(properties: Mapping[str, object], mechanism: object) -> _Login:
         missing = sorted({name for _, _, name in _USER} - options.keys())
         if missing and _MODULES[module] in ("PLAIN", "SCRAM"):
             raise ValueError(f"{' and '.join(missing)} missing in {module}")
+        if _MODULES[module] == "SCRAM" and options.get("tokenauth", Secret("")).reveal().lower() == "true":
+            raise ValueError(f"with tokenauth=true, {module} logs in with a delegation token, which is not supported")
         if module == _OAUTH_MODULE and _handler(properties).endswith("jaasclientoauthlogincallbackhandler"):
             options = {_OF_STRIMZI.get(name, name): value for name, value in options.items()}
             _refuse_unknown(name for name in options if name != _STRIMZI_URL)

@@ -49,6 +49,7 @@ def test_the_default_is_plaintext():
         ("a.PlainLoginModule required;", "password and username missing"),
         ('a.Krb5LoginModule required keyTab="s3cret";', "Krb5LoginModule does not match kafka.sasl.mechanism PLAIN"),
         ('a.OtherLoginModule required keyTab="s3cret";', "OtherLoginModule is not supported"),
+        (SCRAM.replace(";", " tokenauth='TRUE';"), "delegation token, which is not supported"),
     ],
 )
 def test_any_other_jaas_configuration_is_refused_without_being_shown(jaas, why):
@@ -64,6 +65,14 @@ def test_a_user_comes_from_jaas_or_from_librdkafkas_names(mechanism, jaas):
     assert by_jaas == by_name
     assert by_jaas.mechanism == mechanism.upper()
     assert by_jaas.librdkafka()["sasl.password"] == "s3cret"
+
+
+def test_a_user_of_scram_who_is_said_to_be_no_delegation_token_logs_in():
+    """Kafka's own name for it, with Java's other values."""
+    how = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-256"}
+    for value in ("false", "yes"):
+        jaas = SCRAM.replace(";", f' tokenauth="{value}";')
+        assert secured(**how, sasl_jaas_config=jaas) == secured(**how, sasl_jaas_config=SCRAM)
 
 
 def test_sasl_needs_a_mechanism_and_a_user():
