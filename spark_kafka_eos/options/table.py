@@ -400,7 +400,7 @@ def parse_options(options: Mapping[str, object], side: Side) -> dict[str, object
         if value is None or _from_spark(name):
             continue
         row = _row(_SPELLED.get(name.lower(), name), side, _as_text(value))
-        if row is None:
+        if row is None or (row.name == "kafka.client.id" and not _as_text(value).strip()):  # Java's default is ""
             continue
         if (before := named.setdefault(row.field, name)) != name:
             raise ConfigurationError(name, f"cannot be combined with {before!r}, which is another name for it")

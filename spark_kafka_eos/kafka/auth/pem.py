@@ -29,6 +29,11 @@ def blocks(text: str, kind: str) -> str:
     return "\n".join(map(_block, matches))
 
 
+def private_keys(text: str) -> int:
+    """How many there are."""
+    return sum(match["label"].endswith("PRIVATE KEY") for match in _BLOCK.finditer(_unescaped(text)))
+
+
 def _unescaped(text: str) -> str:
     return text.replace("\\r", "").replace("\\n", "\n")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from spark_kafka_eos.kafka.auth import jks
+from spark_kafka_eos.kafka.auth import jks, pem
 from spark_kafka_eos.kafka.auth.secret import Secret
 from spark_kafka_eos.kafka.errors import ConfigurationError
 
@@ -17,6 +17,9 @@ Store = Literal["truststore", "keystore"]
 StoreType = Literal["PEM", "PKCS12", "JKS"]
 
 _JCEKS = b"\xce\xce\xce\xce"
+# The types of a PKCS12 file's keys, not encrypted and encrypted (RFC 7292, 1.2.840.113549.1.12.10.1.1 and .2). keytool
+# and OpenSSL encrypt each key, but not what says that it is one.
+_KEY_BAGS = [bytes.fromhex("060b2a864886f70d010c0a01") + kind for kind in (b"\1", b"\2")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +80,29 @@ def java(store: Store, location: str, password: object, key_password: object = N
             raise ConfigurationError("kafka.ssl.truststore.location", f"{location} contains no certificate")
         return Material(certificates=_pem("CERTIFICATE", trusted), key=None)
     if len(entries.keys) != 1 or not entries.keys[0].chain:
-        raise ConfigurationError(
-            "kafka.ssl.keystore.location",
-            f"{location} contains {len(entries.keys) or 'no'} private key{'s' if len(entries.keys) > 1 else ''}",
-            action="Use a keystore with one key and its chain; keytool -importkeystore -srcalias … copies an entry.",
-        )
+        raise _wrong_number_of_keys(location, len(entries.keys))
     (entry,) = entries.keys
     try:
         key = jks.decrypt(entry, _revealed(key_password) or _revealed(password) or "")
     except ValueError as error:
         raise ConfigurationError("kafka.ssl.key.password", f"the key in {location} cannot be read: {error}") from None
     return Material(certificates=_pem("CERTIFICATE", entry.chain), key=Secret(_pem("PRIVATE KEY", [key])))
+
+
+def in_pem(location: str) -> str:
+    """The text of a PEM keystore. Raises ConfigurationError if it has several keys, as Kafka's client does."""
+    text = Path(location).read_text("latin-1")
+    if (keys := pem.private_keys(text)) > 1:
+        raise _wrong_number_of_keys(location, keys)
+    return text
+
+
+def _wrong_number_of_keys(location: str, keys: int) -> ConfigurationError:
+    return ConfigurationError(
+        "kafka.ssl.keystore.location",
+        f"{location} contains {keys or 'no'} private key{'s' if keys > 1 else ''}",
+        action="Use a keystore with one key and its chain; keytool -importkeystore -srcalias … copies an entry.",
+    )
 
 
 def _revealed(password: object) -> str | None:
@@ -112,18 +127,22 @@ def pkcs12(store: Store, location: str, password: object) -> Material:
             action="Install spark-kafka-eos[pkcs12], or convert the file: "
             f"openssl pkcs12 -in {location} -out {store}.pem",
         ) from None
-    secret = _revealed(password)
+    secret, content = _revealed(password), Path(location).read_bytes()
     try:
-        opened = load_pkcs12(Path(location).read_bytes(), secret.encode() if secret is not None else None)
+        opened = load_pkcs12(content, secret.encode() if secret is not None else None)
     except ValueError as error:
         raise ConfigurationError(f"kafka.ssl.{store}.password", f"{location} cannot be opened: {error}") from None
+    if store == "keystore" and (keys := sum(map(content.count, _KEY_BAGS))) > 1:  # of which the package gives the first
+        raise _wrong_number_of_keys(location, keys)
     entries = ([opened.cert] if opened.cert else []) + list(opened.additional_certs)
     if not entries or (store == "keystore" and opened.key is None):
         lacking = "certificate" if not entries else "private key"
         raise ConfigurationError(f"kafka.ssl.{store}.location", f"{location} contains no {lacking}")
-    pem = serialization.Encoding.PEM
-    key = opened.key and opened.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    encoding = serialization.Encoding.PEM
+    key = opened.key and opened.key.private_bytes(
+        encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return Material(
-        certificates="".join(entry.certificate.public_bytes(pem).decode() for entry in entries),
+        certificates="".join(entry.certificate.public_bytes(encoding).decode() for entry in entries),
         key=Secret(key.decode()) if key else None,
     )

@@ -67,8 +67,8 @@ def identity(properties: Mapping[str, object]) -> dict[str, object]:
         location = readable(_name(store), properties[store])
         what = stores.kind("keystore", location, properties.get("ssl_keystore_type"))
         if what == "PEM":
-            text = _without_lines(location)
-            if text is None:
+            text = stores.in_pem(location)
+            if pem.is_in_lines(text):
                 return {"certificate_location": location, "key_location": location} | password
             parts = {"certificate_pem": pem.blocks(text, "CERTIFICATE"), "key_pem": Secret(pem.blocks(text, "KEY"))}
             return parts | password

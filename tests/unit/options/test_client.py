@@ -46,6 +46,10 @@ def test_kafkas_names_set_the_fields():
     )
 
 
+def test_an_empty_name_of_the_client_is_javas_default_as_files_have_it():
+    assert [client(client_id=empty).client_id for empty in ("", " ")] == [client().client_id] * 2
+
+
 def test_librdkafka_accepts_every_name_and_value_it_is_given():
     config = client(
         request_timeout_ms="10", socket_connection_setup_timeout_ms="1000", retry_backoff_ms="300000"

@@ -1,5 +1,6 @@
 """Truststores and keystores: recognised by content, PKCS12 and JKS opened, others answered with the way out."""
 
+import base64
 import datetime as dt
 import hashlib
 import sys
@@ -11,9 +12,34 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12 as pkcs12_format
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.auth import tls
 from spark_kafka_eos.kafka.auth.stores import java, kind, pkcs12
 from spark_kafka_eos.options import Secret, source_options
 from tests.unit.kafka.auth.test_jks import KEYSTORE, TRUSTSTORE
+
+# Made by Java 17's keytool: `-genkeypair -keyalg EC -storetype PKCS12 -storepass changeit -dname CN=a -alias a`, and b.
+TWO_KEYS = base64.b64decode(
+    "MIIGbwIBAzCCBhkGCSqGSIb3DQEHAaCCBgoEggYGMIIGAjCCAikGCSqGSIb3DQEHAaCCAhoEggIWMIICEjCCAQUGCyqGSIb3DQEMCgECoIG9MIG6"
+    "MGYGCSqGSIb3DQEFDTBZMDgGCSqGSIb3DQEFDDArBBQQBxexdI3Bj6T+Xlo9CXUh+lN6CQICJxACASAwDAYIKoZIhvcNAgkFADAdBglghkgBZQME"
+    "ASoEEAAgBZYUyjoOCsrH2a/GL6YEUJb/uP/Qa60rzJ/iBD7yAUUcGvMfg4Fwxvh8tEzT4ZoLQHEysuNYGZ5FcoAMQfBE/trLHdtJvVvorko1vnvB"
+    "1Pp0PLEjwSNZy28sTUpZlV/nMTYwEQYJKoZIhvcNAQkUMQQeAgBhMCEGCSqGSIb3DQEJFTEUBBJUaW1lIDE3OTYwMjQ4MDE3NTgwggEFBgsqhkiG"
+    "9w0BDAoBAqCBvTCBujBmBgkqhkiG9w0BBQ0wWTA4BgkqhkiG9w0BBQwwKwQUOegxBexqymkwXihsrm741qiPU4gCAicQAgEgMAwGCCqGSIb3DQIJ"
+    "BQAwHQYJYIZIAWUDBAEqBBCIyVodNaFbnuiwi+cs7JNFBFD3+ZTaMVbLsTYZsz4vKA5Vtv1HgZ73QtmiOYsYZBDu05Wa1LjbqYodKSV4W5ZJF35q"
+    "EqThEL9MGM1x8dbyOBNomxThSA1hCQ/qyQUPLYBXuTE2MBEGCSqGSIb3DQEJFDEEHgIAYjAhBgkqhkiG9w0BCRUxFAQSVGltZSAxNzk2MDI0ODA1"
+    "MDA5MIID0QYJKoZIhvcNAQcGoIIDwjCCA74CAQAwggO3BgkqhkiG9w0BBwEwZgYJKoZIhvcNAQUNMFkwOAYJKoZIhvcNAQUMMCsEFB8uY52YA5rs"
+    "TSD3pNfMT6ArX143AgInEAIBIDAMBggqhkiG9w0CCQUAMB0GCWCGSAFlAwQBKgQQK4IILZ8QAI3FovmG+mCKr4CCA0AVm2sLkXT9VnHBJp8uT5lT"
+    "A38g4q9FEEjiICHf+fU0bTnKvL5O0P2LdWXxmv/CcnsUKyHH8Mk875DP3+UoxZsvLbutLpY8He25nWc6D4VLeGN/Z1IS4OVsAXTPLW5w0qHU2lE6"
+    "1oGf3TuEXCi7zkBJvcKE5sRg12ACE+bfGnyYTWW5V30WlCMFuCQRTv7dytPkg5IB7pbvMam0FxnuB5KKKGf7oKAaKeY33oUgASTN6KonV8IEGLlX"
+    "ATBbuv2VhHo5erBEBi7FG05baaHmQKlQlVe9WUVGnxPjqZqxvbwtBRyA+R3bn2uEO7JvHkspGBkOiBJv2g+at1iXtBiUeBqL8FccHyVYJK3JFAeY"
+    "w1tMu7GoNJid/gwi3dSNN92YSnZnRDa9A5ETgoGS1W+7KA128dUnYGzWfkGubxBwiWkymeWEkqYkazzoJDQi8PpNaMserS90iz1eXQz2v8oFAyD1"
+    "36MTG4hagfJkUZ2VxdCtvbsa1iR/4ChAJOpddt+asKYl1D7QBNwe1Hrydgrryn8ONQBN964+vvN/DiYIEgy521Wz+m4T/SFsN5wjA8+yQFrqASfC"
+    "YdRLO/1gPkyCNUud4VMiefk3O0QavYQeGUDV9EABrZGZJc+I0rPMJ0rVA0iqfgLHY46eiKQ6SYIvda/5kT7L7lwTN/h1MxhgQbZmAe/uMiaDdVF9"
+    "QmQgebQlRaGJ5RnCoXbkNo6x7ipBVxW1jEBq3J9zKERhwSdGqFemmwtFysIuXr3o88RS5bZY4AlkIbgqHXEBDB32NDZ2+zfWneQ1MWPBAmCqxOzr"
+    "f4sjbZGhDwYqZQBFNKx2lhGRFyjTA2XrPAurBe3TLRHClmGBj++KDHjTDNSPMlb9B70FQzmzlnIWtrjGJpm+L4W640Pe8JRAsOBvPm1bT9/t8r+T"
+    "Tg6iHRvBPaW7xh6/GQaVRohRBou5SrQmyu3YXT5JpG3D3hlGMvEbJR96HUgXMtgiW1wNTD75zm7HLslc0hk89QWYrSLe5BwmpVeYniFKOdoykuem"
+    "liIXwrV65uT6cIU28yfYY5Rnwit4u07Yvp7vXEd/6NHIqYpawLIDKvGiohvhhsTvXKogFmZE3rOOPfFzME0wMTANBglghkgBZQMEAgEFAAQgKgcZ"
+    "nRIiIy5n0UowzOi6MvJ3LTCrF7XzdfIPeZXbs70EFMId7iaBqPVaKMPIaaf92lFoLtz7AgInEA=="
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +96,24 @@ def test_a_wrong_password_is_reported_but_not_shown(store):
 def test_a_keystore_must_hold_a_key(store):
     with pytest.raises(ConfigurationError, match="contains no private key"):
         pkcs12("keystore", store(with_key=False), Secret("changeit"))
+
+
+def test_of_two_keys_nobody_knows_which_one_is_meant(tmp_path, identity):
+    """Java's choice is that of its key manager; a client that takes the first may be somebody else."""
+    refusal = "contains 2 private keys.*Use a keystore with one key and its chain"
+    (tmp_path / "two.p12").write_bytes(TWO_KEYS)
+    with pytest.raises(ConfigurationError, match=refusal):
+        pkcs12("keystore", str(tmp_path / "two.p12"), Secret("changeit"))
+    assert pkcs12("truststore", str(tmp_path / "two.p12"), Secret("changeit")).certificates.count("BEGIN") == 2
+    key, certificate = identity
+    pem = serialization.Encoding.PEM
+    text = certificate.public_bytes(pem) + 2 * key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for name, written in (("lines.pem", text), ("one line.pem", text.replace(b"\n", b" "))):
+        (tmp_path / name).write_bytes(written)
+        with pytest.raises(ConfigurationError, match=refusal):
+            tls.identity({"ssl_keystore_location": str(tmp_path / name)})
 
 
 def test_without_the_extra_the_way_out_is_named(store, monkeypatch):
