@@ -106,15 +106,19 @@ def _short(name: str) -> str:
 
 
 def _record(writer: Record, target: Record, path: str) -> ReadColumn:
-    slots = {field.name: number for number, field in enumerate(target.fields)}
-    slots = {alias: slots[field.name] for field in target.fields for alias in field.aliases} | slots
+    slots = _slots(writer, target)
     steps: list[tuple[int, ReadColumn]] = []
+    read_from: dict[int, str] = {}
     for field in writer.fields:
         slot = slots.get(field.name, -1)
+        if slot in read_from:
+            both = f"fields {read_from[slot]} and {field.name} of the writer's schema are both"
+            raise _refused(path, f"{both} field {target.fields[slot].name} of the reader's")
+        if slot >= 0:
+            read_from[slot] = field.name
         inside = _inside(path, field.name)
         steps.append((slot, reader(field.type, target.fields[slot].type, inside) if slot >= 0 else _skip(field.type)))
-    written = {slot for slot, _ in steps}
-    defaults = {slot: _default(field, path) for slot, field in enumerate(target.fields) if slot not in written}
+    defaults = {slot: _default(field, path) for slot, field in enumerate(target.fields) if slot not in read_from}
     fields = list(arrow_type(target))
 
     def read(rows: Rows) -> pa.Array:
@@ -128,6 +132,21 @@ def _record(writer: Record, target: Record, path: str) -> ReadColumn:
         return pa.StructArray.from_arrays(columns, fields=fields)
 
     return read
+
+
+def _slots(writer: Record, target: Record) -> dict[str, int]:
+    """By the names of the writer's fields, the numbers of the reader's. An alias counts before a name, as in Java: a
+    record from before a renaming has the field under its alias, whatever other field got that name since. If the writer
+    has the field under its new name, that other field is its own.
+    """
+    slots = {field.name: number for number, field in enumerate(target.fields)}
+    written = {field.name for field in writer.fields}
+    return slots | {
+        alias: number
+        for number, field in enumerate(target.fields)
+        for alias in field.aliases
+        if not (field.name in written and alias in slots)
+    }
 
 
 def _digits(writer: Record, path: str) -> ReadColumn:

@@ -196,6 +196,8 @@ def _definition(tree: dict[str, Any], space: str, named: dict[str, Any]) -> dict
     first = named.setdefault(name, definition)
     if "symbols" in tree and len({*tree["symbols"]}) < len(tree["symbols"]):
         raise ValueError(f"a symbol of {name} is there twice")
+    if "fields" in tree and len({field["name"] for field in tree["fields"]}) < len(tree["fields"]):
+        raise ValueError(f"a field of {name} is there twice")
     if tree["type"] in ("record", "error"):
         space = name.rpartition(".")[0]
         definition["fields"] = [field | {"type": _named(field["type"], space, named)} for field in tree["fields"]]

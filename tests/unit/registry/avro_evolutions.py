@@ -246,9 +246,15 @@ def _change_record(chance: random.Random, schemas: _Schemas, tree: Tree) -> None
             del fields[at]
         case 3:
             chance.shuffle(fields)
+        case 4 if chance.random() < 0.4:  # the name of another field, which may be gone later
+            fields[at]["aliases"] = [chance.choice(fields)["name"]]
         case 4 | 5:
-            fields[at]["aliases"] = [fields[at]["name"]]
+            old = fields[at]["name"]
+            fields[at]["aliases"] = [old]
             fields[at]["name"] += "_new"
+            if chance.random() < 0.3:
+                added = schemas.field(2) | {"name": old}
+                fields.insert(at, added | {"default": default(chance, added["type"])})
         case _:
             _rename(chance, tree)
 
@@ -447,7 +453,9 @@ def smaller(case: Evolution) -> Iterator[Evolution]:
         if reader["fields"]:
             yield Evolution(writer, reader, records)
     for field in case.reader["fields"] if len(case.reader["fields"]) > 1 else ():
-        yield Evolution(case.writer, _without(case.reader, field["name"]), case.records)
+        reader = _without(case.reader, field["name"])
+        if reader["fields"]:
+            yield Evolution(case.writer, reader, case.records)
     for field, same in ((field, same) for field in case.writer["fields"] for same in case.reader["fields"]):
         names = {field["name"]}
         if (

@@ -466,6 +466,52 @@ def test_the_pages_table_of_logical_types_is_that_of_the_code():
     assert len(of_code) > 10
 
 
+def of_texts(*names: str, **aliases: list[str]) -> dict[str, Any]:
+    """A record of texts, whose defaults are the fields' names in capitals."""
+    columns = [
+        {"name": name, "type": "string", "default": name.upper(), "aliases": aliases.get(name, [])} for name in names
+    ]
+    return {"type": "record", "name": "Texts", "fields": columns}
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "expected"),
+    [
+        (["b"], of_texts("a", a=["b"]), {"a": "b"}),
+        (["b"], of_texts("a", "b", a=["b"]), {"a": "b", "b": "B"}),
+        (["b"], of_texts("b", "a", a=["b"]), {"b": "B", "a": "b"}),
+        (["b", "c"], of_texts("a", "b", a=["b"], b=["c"]), {"a": "b", "b": "c"}),
+        (["x"], of_texts("a", "b", a=["x"], b=["x"]), {"a": "A", "b": "x"}),
+        (["a", "b"], of_texts("a", "b", "c", a=["b"]), {"a": "a", "b": "b", "c": "C"}),
+        (["a", "b"], of_texts("a", "b", a=["b"], b=["a"]), {"a": "a", "b": "b"}),
+        (["a"], of_texts("a", a=["a"]), {"a": "a"}),
+        (["a", "b"], of_texts("a", a=["b"]), r"fields a and b of the writer's schema are both field a of"),
+        (["b", "a"], of_texts("a", a=["b"]), r"fields b and a of the writer's schema are both field a of"),
+        (["a", "b"], of_texts("c", c=["a", "b"]), r"fields a and b of the writer's schema are both field c of"),
+    ],
+    ids=str,
+)
+def test_a_field_is_the_one_of_its_alias_and_two_are_never_one(written, wanted, expected):
+    writer = in_record(of_texts(*written))
+    body = b"".join(b"\2" + name.encode() for name in written)
+    if isinstance(expected, dict):
+        assert read(writer, in_record(wanted), body) == {"price": expected}
+        return
+    with pytest.raises(Incompatible, match="field price: " + expected):
+        read(writer, in_record(wanted), body)
+
+
+def test_two_fields_of_one_are_named_also_if_the_type_of_one_does_not_fit():
+    written = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": "int"}, {"name": "old", "type": "string"}],
+    }
+    wanted = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", "aliases": ["old"]}]}
+    with pytest.raises(Incompatible, match="fields a and old of the writer's schema are both field a of the reader's"):
+        read(written, wanted, b"\2\2x")
+
+
 def test_a_type_that_is_defined_again_is_the_one_whatever_its_docs_and_aliases():
     money = {
         "type": "record",
