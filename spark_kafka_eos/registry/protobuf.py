@@ -590,6 +590,8 @@ def _fill(message: Any, value: dict[str, Any], path: str) -> None:
         if part is None:
             continue
         where = f"{path}.{name}"
+        oneof = fields[name].containing_oneof
+        other = oneof and message.WhichOneof(oneof.name)
         try:
             _set(message, fields[name], part, where)
         except (
@@ -600,6 +602,10 @@ def _fill(message: Any, value: dict[str, Any], path: str) -> None:
             json_format.ParseError,
         ):  # their texts have values
             raise InvalidRow(f"{where} has a value that does not fit its Protobuf field") from None
+        if other and message.WhichOneof(oneof.name) != other:
+            raise InvalidRow(
+                f"{path} has {other} and {name} set in a row, of which its oneof {oneof.name} has one at most"
+            )
 
 
 def _set(message: Any, field: FieldDescriptor, value: Any, path: str) -> None:

@@ -654,3 +654,50 @@ def test_a_time_that_python_lacks_is_refused_as_a_row(name, kind, value):
     with pytest.raises(InvalidRow, match="a timestamp or an interval") as raised:
         format_of(TARGET).write(column, b"")
     assert str(value) not in str(raised.value)
+
+
+CHOICE = (
+    'syntax = "proto3"; message Choice { oneof one { string a = 1; int32 b = 2; Empty e = 3; Choice.Inner in = 4; } '
+    "optional string c = 5; string d = 6; message Empty {} message Inner { oneof one { string x = 1; string y = 2; } } "
+    "repeated Inner list = 7; map<string, Inner> map = 8; }"
+)
+INNER = pa.struct([("x", pa.string()), ("y", pa.string())])
+CHOSEN = pa.struct([
+    ("b", pa.int32()), ("a", pa.string()), ("e", pa.bool_()), ("in", INNER), ("c", pa.string()), ("d", pa.string()),
+    ("list", pa.list_(INNER)), ("map", pa.map_(pa.string(), INNER)),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "place", "both"),
+    [
+        ({"a": "secret", "b": 1}, "Choice", "b and a"),
+        ({"a": "", "b": 0}, "Choice", "b and a"),
+        ({"a": "secret", "e": True}, "Choice", "a and e"),
+        ({"b": 1, "in": {"x": "1"}}, "Choice", "b and in"),
+        ({"in": {"x": "1", "y": "2"}}, "Choice.in", "x and y"),
+        ({"list": [{"x": "1"}, {"x": "1", "y": "2"}]}, "Choice.list", "x and y"),
+        ({"map": [("secret", {"x": "1", "y": "2"})]}, "Choice.map", "x and y"),
+    ],
+    ids=str,
+)
+def test_a_row_with_two_fields_of_a_oneof_is_refused_without_its_content(row, place, both):
+    """Protobuf would keep the last one: which that is depends on the order of the columns."""
+    made = format_of(QuerySchema(SchemaText("PROTOBUF", CHOICE)))
+    with pytest.raises(InvalidRow, match=rf"{place} has {both} set in a row, of which its oneof one") as raised:
+        made.write(pa.array([row], CHOSEN), b"")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "row", [{"a": "x", "e": False, "c": "y", "d": "z"}, {"b": 0}, {"e": True}, {"in": {"y": ""}}, {"c": ""}], ids=str
+)
+def test_a_row_with_one_field_of_a_oneof_or_none_is_written(row):
+    text = SchemaText("PROTOBUF", CHOICE)
+    made = format_of(QuerySchema(text))
+    (read,) = made.reader(text)(rows_of(made.write(pa.array([row], CHOSEN), b""))).to_pylist()
+    set_there = {name: value for name, value in row.items() if value is not False}
+    assert {name: read[name] for name in set_there} == {
+        name: {"x": None, **value} if name == "in" else value for name, value in set_there.items()
+    }
+    assert all(read[name] is None for name in {"a", "b", "e", "in"} - set_there.keys())
