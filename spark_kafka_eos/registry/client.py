@@ -13,6 +13,7 @@ import base64
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ LARGEST_TEXT = 1_000_000  # characters of a schema with its references: some sec
 _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not as an unknown schema
 _SERIALIZED = "serialized"  # the form to ask for: Protobuf files are .proto text otherwise, or what was registered
 _FAILS = 500  # HTTP's status of a registry that cannot make a descriptor; one that is down has others
+_REFUSES = {409, 422}  # HTTP's statuses for a schema that is not compatible, not valid or not to be written now
+_UNREACHABLE = "Check that it is up, that its URL is right, and that the driver and the executors reach it."
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _CONTEXT = re.compile(r":\.[^:]*:")  # before a subject's name; each context has ids and subjects of its own
 _T = TypeVar("_T")
@@ -109,11 +112,12 @@ class Registry:
     @property
     def session(self) -> Session:
         """This process's session. Raises ConfigurationError for options that the client refuses."""
-        if self not in _sessions:
-            if len(_sessions) == _MOST_SESSIONS:  # a function among the options is another one in each task
-                close_sessions()
-            _sessions[self] = Session(self)
-        return _sessions[self]
+        with _sessions_lock:
+            if self not in _sessions:
+                if len(_sessions) == _MOST_SESSIONS:  # a function among the options is another one in each task
+                    del _sessions[next(iter(_sessions))]  # the oldest; another thread may use it still
+                _sessions[self] = Session(self)
+            return _sessions[self]
 
 
 def _addresses(url: str) -> tuple[str, str]:
@@ -147,6 +151,7 @@ def _address(text: str) -> tuple[str, str]:
 
 
 _sessions: dict[Registry, Session] = {}  # of this process
+_sessions_lock = threading.Lock()
 
 
 def close_sessions() -> None:
@@ -171,9 +176,8 @@ class Session:
             reason = type(error).__name__ if "proxy" in options else error
             raise ConfigurationError("registry", f"the registry's client refuses its options: {reason}") from None
 
-    def close(self) -> None:
-        if hasattr(self._client, "close"):  # since 2.15
-            self._client.close()
+        # Once nobody has the session any more, if not before.
+        self.close = weakref.finalize(self, getattr(self._client, "close", lambda: None))  # it is there since 2.15
 
     def schema(self, key: int | UUID, *, subject: str | None = None, serialized: bool = False) -> SchemaText:
         """The schema with this id, in the context of `subject`, or with this GUID; `serialized` asks for a Protobuf
@@ -270,13 +274,24 @@ class Session:
         return self._ask("what the schema refers to", lambda: self._text(schema, subject, kind == "PROTOBUF"))
 
     def registered(self, subject: str, text: SchemaText, references: References, *, register: bool) -> SubjectVersion:
-        """A schema as it is under `subject`, where it is registered if `register`. Raises like `latest`."""
+        """A schema as it is under `subject`, where it is registered if `register`. Raises like `latest`, and
+        ConfigurationError if the registry refuses the schema.
+        """
         schema = _schema(text.text, text.kind, references)
 
         def ask() -> int:
-            if register:
-                return self._fetched(lambda client: client.register_schema(subject, schema))
-            return cast(int, self._fetched(lambda client: client.lookup_schema(subject, schema)).schema_id)
+            try:
+                if register:
+                    return self._fetched(lambda client: client.register_schema(subject, schema))
+                return cast(int, self._fetched(lambda client: client.lookup_schema(subject, schema)).schema_id)
+            except SchemaRegistryError as error:
+                if error.http_status_code not in _REFUSES:
+                    raise
+                raise ConfigurationError(
+                    "schema",
+                    f"the registry at {self._hosts} refuses it under the subject {subject!r}: {error.error_message}",
+                    action="Change the schema, or what the subject's compatibility and mode allow.",
+                ) from None
 
         schema_id = self._ask(f"subject {subject!r}", ask)
         # The client answers with what it was given, without the rules. The registry knows the id by now, even if it did
@@ -366,18 +381,27 @@ class Session:
         """Ask the registry. What is missing in it is UnknownSchema; everything else is not the record's fault."""
         try:
             return ask()
-        except TooLargeSchema:
+        except (TooLargeSchema, ConfigurationError):
             raise
         except SchemaRegistryError as error:
-            if error.http_status_code == 404 and (any_404 or error.error_code in _NOT_FOUND):
+            status = error.http_status_code
+            if status == 404 and (any_404 or error.error_code in _NOT_FOUND):
                 raise UnknownSchema(what) from None
-            reason = f"HTTP {error.http_status_code}, error code {error.error_code}: {error.error_message}"
+            did, action = _failure(status)
+            reason = f"HTTP {status}, error code {error.error_code}: {error.error_message}"
         except Exception as error:  # noqa: BLE001 - of the HTTP library, whose package depends on the client's release
+            did, action = "did not answer", _UNREACHABLE
             reason = type(error).__name__
-        raise RegistryError(
-            f"the schema registry at {self._hosts} did not answer for {what} ({reason})",
-            action="Check that it is up, that its URL is right and that the credentials may read it.",
-        )
+        raise RegistryError(f"the schema registry at {self._hosts} {did} for {what} ({reason})", action=action)
+
+
+def _failure(status: int) -> tuple[str, str]:
+    """What a registry did that answers with this status, and what to do."""
+    if status in {401, 403}:
+        return "refused the request", "Check that the credentials are right, and may read it, or with register write."
+    if status < 500:
+        return "refused the request", "Check that its URL is right, with its path, and that it has Confluent's API."
+    return "failed at the request", _UNREACHABLE
 
 
 def _context(subject: str | None) -> str:

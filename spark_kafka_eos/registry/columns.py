@@ -131,8 +131,8 @@ def to_confluent(
     required, or else left out. A field that the schema lacks raises InvalidSchema, and a value that does not fit
     InvalidRow, when the query runs.
 
-    Raises ConfigurationError for options that contradict each other, an unknown subject or schema, and rules;
-    RegistryError; ImportError before Spark 4.1.
+    Raises ConfigurationError for options that contradict each other, an unknown subject or schema, one that the
+    registry refuses, and rules; RegistryError; ImportError before Spark 4.1.
     """
     encoder = confluent_encoder(
         registry,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import threading
 import traceback
 
 import pytest
@@ -112,6 +113,30 @@ def test_options_that_are_mappings_and_functions_are_handed_to_the_client(server
         assert registry.session.latest("t-value").schema.text == '"string"'
         assert registry.session is registry.session
     assert len(_sessions) <= 16
+
+
+def test_a_session_that_is_used_goes_on_when_many_others_begin(server):
+    """As where each call has another token: one thread's query must not end another one's."""
+    server.register("t-value", '"string"')
+    used = Registry.of({"url": server.url, "max.retries": 0}).session
+    failed: list[Exception] = []
+
+    def begin(number: int) -> None:
+        try:
+            for step in range(20):
+                registry = Registry.of({"url": server.url, "timeout": 30 + number + step / 100})
+                assert registry.session.latest("t-value").schema.text == '"string"'
+        except Exception as error:  # noqa: BLE001 - it is what the test is about
+            failed.append(error)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert used.latest("t-value").schema.text == '"string"'
+    assert not failed
+    assert len(_sessions) == 16
 
 
 def test_a_registry_whose_certificate_is_not_trusted_gets_no_credentials(tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from spark_kafka_eos import confluent_decoder, confluent_encoder
 from spark_kafka_eos.errors import ConfigurationError, RegistryError, UndecodableRecord
 from spark_kafka_eos.registry import client
 from spark_kafka_eos.registry.client import close_sessions
+from spark_kafka_eos.testing.registry import ErrorAnswer
 from tests.unit.registry.confluent_api import ConfluentApi, WithoutDescriptors
 from tests.unit.registry.test_hostile_records import framed
 from tests.unit.registry.test_protobuf import field, file
@@ -114,6 +116,60 @@ def test_a_registry_that_accepts_a_request_and_never_answers_is_an_outage(
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RegistryError, match="did not answer.*ReadTimeout"):
             confluent_decoder({"url": url, "max.retries": 0, **options}, topic="orders")
+    close_sessions()
+
+
+# -- refusals
+
+INCOMPATIBLE = "Schema being registered is incompatible with an earlier schema for subject"
+
+
+class Refusing(ConfluentApi):
+    """It answers each POST to the path that ends with `path` with this status."""
+
+    def __init__(self, status: int, code: int, message: str, path: str = "/versions") -> None:
+        super().__init__()
+        self.refusal, self.path = ErrorAnswer(status, code, message), path
+
+    def answer(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
+        if method == "POST" and urlsplit(path).path.endswith(self.path):
+            raise self.refusal
+        return super().answer(method, path, body)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "path"),
+    [
+        (409, 409, INCOMPATIBLE, "/versions"),
+        (422, 42201, "Invalid schema", "/versions"),
+        (422, 42201, "Invalid schema", "-value"),
+        (422, 42205, "Subject orders-value is in read-only mode", "/versions"),
+    ],
+)
+def test_a_schema_that_the_registry_refuses_is_told_with_its_reason(status, code, message, path):
+    with Refusing(status, code, message, path) as refusing:
+        refusing.put("orders-value", record(a="long"))
+        with pytest.raises(ConfigurationError, match=f"'schema': the registry at .* refuses it under the subject "
+                           f"'orders-value': {message}.*compatibility"):  # fmt: skip
+            confluent_encoder(refusing.url, topic="orders", schema=record(a="string"), register=True)
+    close_sessions()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, r"refused the request for subject 'orders-value' \(HTTP 401.*credentials"),
+        (403, r"refused the request for subject 'orders-value' \(HTTP 403.*credentials"),
+        (400, r"refused the request for subject 'orders-value' \(HTTP 400.*URL"),
+        (500, r"failed at the request for subject 'orders-value' \(HTTP 500.*is up"),
+    ],
+)
+def test_a_registry_that_answers_with_an_error_is_not_said_not_to_have_answered(status, said):
+    with Refusing(status, status, "no", "-value") as refusing:
+        refusing.put("orders-value", record(a="long"))
+        options = {"url": refusing.url, "max.retries": 0}
+        with pytest.raises(RegistryError, match=said):
+            confluent_encoder(options, topic="orders", schema=record(a="string"), register=True)
     close_sessions()
 
 
