@@ -240,10 +240,12 @@ def still_open(name: str) -> BrokerUnreachable:
     )
 
 
-def read_end(cluster: Cluster, at: TopicPartition, count: int) -> tuple[RecordLog, bool]:
-    """The records in the last `count` stable offsets and in all after them, and whether these are all."""
+def read_end(cluster: Cluster, at: TopicPartition, count: int, *, only: str | None = None) -> tuple[RecordLog, bool]:
+    """The records in the last `count` stable offsets and in all after them, and whether these are all; `only` as in
+    RecordLog.
+    """
     log_ends = offsets.log_ends(cluster, [at])[at]
-    end, earliest, log = log_ends.high_watermark, _earliest(cluster, at), RecordLog()
+    end, earliest, log = log_ends.high_watermark, _earliest(cluster, at), RecordLog(only=only)
     start = max(earliest, min(log_ends.last_stable_offset, end) - count)
     for part in _fetch(cluster, OffsetRange(partition=at, start=start, end=end)):
         log.take(part, end)

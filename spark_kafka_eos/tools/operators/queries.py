@@ -8,18 +8,20 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, ToolFailed
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, ToolFailed, UnknownTopic
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerEpoch
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger import bucket_record
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger
 from spark_kafka_eos.ledger.entry_format import NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
-from spark_kafka_eos.ledger.topic import LedgerReader
+from spark_kafka_eos.ledger.topic import LedgerReader, read_end
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.sink import LEDGER_GROUP, query_of
 from spark_kafka_eos.tools.operators.abort import InLedger
@@ -223,8 +225,9 @@ class QueryReader:
 def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None:
     """The ledger entry of this open transaction, if a table takes part in it: the table may have the batch.
 
-    Raises what `QueryReader.read` raises, and AuthorizationFailed if the group that leads to the ledger may not be
-    read.
+    No pointer leads yet to a ledger whose first batch is in this transaction, so the topics that its coordinator names
+    are looked into as well. Raises what `QueryReader.read` raises, and AuthorizationFailed if the group that leads to
+    the ledger, or one of these topics, may not be read.
     """
     if facts.state != "Ongoing":
         return None
@@ -233,14 +236,26 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
     entry = _entry_of(of_it, facts.producer)
     if entry is None:
         reader.copies(facts.transactional_id)  # raises if another ledger could have it
+        entry = _entry_of(_pending_in_its_topics(cluster, facts), facts.producer)
     return None if entry is None or entry.table is None else entry
+
+
+def _pending_in_its_topics(cluster: Cluster, facts: TransactionFacts) -> Iterator[RecordedEntry]:
+    """What this open transaction has under its transactional.id in the topics that it writes."""
+    name = facts.transactional_id
+    for at in facts.partitions:
+        if at.partition == 0 and at.topic not in (OFFSETS_TOPIC, LEDGER_TOPIC):
+            with contextlib.suppress(UnknownTopic):  # deleted since
+                log, _ = read_end(cluster, at, 0, only=name)
+                yield from _commits(log.by_id[name].pending if name in log.by_id else ())
 
 
 def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: int, epoch: int) -> InLedger | None:
     """What a ledger has as the last commit of a query or a bucket, if that was in the transaction of this producer id
     and epoch.
 
-    If its record in the ledger lacks the marker, too, the pointer counts. Without `transactional_id`, which nobody may
+    If its record in the ledger lacks the marker, too, the pointer counts. If only the pointer would lead to the ledger,
+    and lacks the marker, it is not known, which raises ToolFailed. Without `transactional_id`, which nobody may
     know any more, all ledgers that can be found are read. Raises as `taking_part` does, and ToolFailed if not every
     ledger could be looked for.
     """
@@ -263,8 +278,26 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
         return None
     pending = _entry_of((status.pending for status in statuses), producer)
     pointer = reader.copies(query).pointer
+    if pending is None and pointer is None and _has_pending_offsets(cluster, query + LEDGER_GROUP):
+        raise ToolFailed(
+            f"the pointer to the ledger of {query!r} lacks its marker, too, and no topic that is known has a record of "
+            f"{producer}: whether a query committed a batch in this transaction is not known",
+            action="Nothing was changed. Start the query: it knows its ledgerTopic, and ends what hangs.",
+        )
     is_committed = isinstance(pointer, LedgerEntry) and pending is not None and pointer.serial == pending.serial
     return pending if is_committed else None
+
+
+def _has_pending_offsets(cluster: Cluster, group: str) -> bool:
+    """Whether a transaction that has not ended there has offsets of this group for the first partition of a topic."""
+    places = [TopicPartition(topic, 0) for topic in cluster.topic_names()]
+    try:
+        GroupCoordinator(cluster, group).fetch_offsets(places, patience_ms=0)
+    except BrokerError as error:
+        if error.code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            return True
+        raise
+    return False
 
 
 def _sees_every_group(cluster: Cluster) -> bool:

@@ -13,20 +13,23 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ToolFailed
-from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.transactions import end_transaction, init_producer_id
 from spark_kafka_eos.ledger.bucket_record import BucketRecord, encode
 from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.entry_format import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import bucket_id
 from spark_kafka_eos.tools.cli import query, top
 from spark_kafka_eos.tools.operators import queries
+from spark_kafka_eos.tools.operators.ending import OwnedTransaction
 from spark_kafka_eos.tools.operators.queries import QueryReader, committed_in, taking_part
 from spark_kafka_eos.tools.operators.status import SourceLag
 from spark_kafka_eos.tools.operators.survey import Survey
@@ -142,6 +145,45 @@ def test_a_source_cluster_that_is_down_hides_nothing_of_what_the_others_know(mon
 
 def refusing():
     raise BrokerUnreachable("no broker answers")
+
+
+@pytest.mark.parametrize("ledger", ["kafka-eos-ledger", "own"])
+@pytest.mark.parametrize("before", [(), (0,)], ids=["the first batch", "a later one"])
+def test_a_table_that_takes_part_is_seen_though_no_pointer_leads_to_the_ledger_yet(ledger, before):
+    kafka = KafkaModel(topics={"out": 1, "kafka-eos-ledger": 1, "own": 1})
+    if before:
+        commit(kafka, before, ledger=ledger)
+    cluster = kafka.cluster()
+    producer = init_producer_id(cluster, "id", 10_000)
+    entry = LedgerEntry(query_id="query", batch_id=1, digest="", serial=2, table=7)
+    LedgerTopic(cluster, ledger, "id").append_entry(producer, encode_record(entry), timestamp_ms=0)
+    decision = OwnedTransaction(kafka.cluster(), "id", fence_owner=True).judge()
+    assert not decision.abort and "a table takes part in it, which may have batch 1" in decision.reason
+
+
+def test_a_transaction_in_a_topic_that_may_not_be_read_is_not_taken_for_one_without_a_table():
+    kafka = KafkaModel(topics={"out": 1, "kafka-eos-ledger": 1})
+    cluster = kafka.cluster()
+    producer = init_producer_id(cluster, "id", 10_000)
+    LedgerTopic(cluster, "out", "a key").append_entry(producer, b"a record", timestamp_ms=0)
+    other = OwnedTransaction(kafka.cluster(), "id", fence_owner=True)
+    assert other.judge().abort
+    kafka.topics.delete("kafka-eos-ledger")
+    kafka.meets["ListOffsets"] = refused(TOPIC_NOT_ALLOWED)
+    with pytest.raises(AuthorizationFailed, match="out"):
+        other.judge()
+
+
+def test_that_nothing_was_committed_is_not_known_while_the_pointer_of_the_first_batch_lacks_its_marker():
+    kafka = KafkaModel(topics={"out": 1, "own": 1})
+    cluster = kafka.cluster()
+    producer = init_producer_id(cluster, "id", 10_000)
+    assert committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch) is None
+    group = GroupCoordinator(cluster, "id.ledger")
+    pointer = {TopicPartition("own", 0): OffsetAndMetadata(offset=1)}
+    group.commit_in_transaction(producer, pointer, transaction_version=2)
+    with pytest.raises(ToolFailed, match="pointer .* lacks its marker"):
+        committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch)
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["committed", "aborted"])
