@@ -136,7 +136,9 @@ class OffsetPlanner:
         self._partitions.read_before |= begin.keys()
         self._partitions.compare({tp.topic for tp in begin}, origin)
         end = self._end(begin, origin, limited=limited)
-        if self._ticks and not self._offsets.pins:
+        if not self._ticks:
+            self._tasks.require_left(begin, end)
+        elif not self._offsets.pins:
             return self._recorded(SourceOffset(offsets=end, tick=last.tick + 1))
         if end == begin and self._stream_end.is_recorded(end):
             return start

@@ -35,6 +35,11 @@ from spark_kafka_eos.options.values import LatestMinus
 EARLIEST, LATEST = -2, -1  # in explicit offsets
 ONCE = "restart once with failOnDataLoss=false, then remove it: while it is set, every loss is ignored."
 _GONE, _DELETED = "the partition is gone", "deleted by retention, or by request"
+_LEFT_OUT = "the batch was planned without it, and it exists"  # by the built-in source, or an earlier release
+_PLAN_AGAIN = (
+    "To read on where the query was, delete offsets/<n> of this batch, which has no commits/<n>, and offsets/.<n>.crc "
+    "from the checkpoint: it is planned again."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +272,7 @@ def plan(
     ranges, lost = [], []
     for tp in sorted(start.keys() | end.keys()):
         if tp not in end:
-            lost.append(Lost(partition=tp, start=start[tp], end=None, why=_GONE))
+            lost.append(Lost(partition=tp, start=start[tp], end=None, why=_LEFT_OUT if tp in earliest else _GONE))
         elif tp not in earliest:
             lost.append(Lost(partition=tp, start=start.get(tp, 0), end=end[tp], why=_GONE))
         elif tp.topic in created_again and start.get(tp, 0) > earliest[tp]:
@@ -301,18 +306,20 @@ def plan(
     if lost and fail_on_data_loss:
         affected = sum(loss.affected for loss in lost)
         other = f" (offsets that hold other records now: {affected:,} in total)" if affected and len(lost) > 1 else ""
-        raise DataLoss(
-            f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}",
-            action=_go_on(lost),
-        )
+        if all(loss.why == _LEFT_OUT for loss in lost):
+            what = f"offsets that the query still has to read are in no batch's plan: {_some(lost, '; ')}"
+        else:
+            what = f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}"
+        raise DataLoss(what, action=_go_on(lost))
     return ReadPlan(ranges=tuple(ranges), lost=tuple(lost))
 
 
 def _go_on(lost: Iterable[Lost]) -> str:
     """How to give up what is lost, and nothing else."""
     gone = ",".join(sorted({loss.partition.topic for loss in lost if loss.why == _GONE}))
-    others = any(loss.why != _GONE for loss in lost)
+    others = any(loss.why not in (_GONE, _LEFT_OUT) for loss in lost)
     ways = [f"To continue without topics that were deleted, set removedTopics={gone}."] if gone else []
+    ways += [_PLAN_AGAIN] if any(loss.why == _LEFT_OUT for loss in lost) else []
     ways += [f"To continue without {'the other' if gone else 'these'} offsets, {ONCE}"] if others else []
     return " ".join(ways)
 

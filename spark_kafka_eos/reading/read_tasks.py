@@ -60,8 +60,13 @@ class TaskPlanner:
         """
         if start == end:
             return []
-        start, end = self._without_removed(start, end)
         self._partitions.read_before |= start.keys() | end.keys()
+        if leaving := self._leaving(start, end):
+            log.warning(
+                "the query goes on without %s; if it reads such a topic again, it begins at its first record",
+                ", ".join(sorted({tp.topic for tp in leaving})),
+            )
+            start, end = ({tp: at for tp, at in each.items() if tp not in leaving} for each in (start, end))
         earliest = self._offsets.earliest(start.keys() | end.keys())
         plan = planning.plan(
             start,
@@ -93,9 +98,18 @@ class TaskPlanner:
             bytes_per_offset=self._bytes_per_offset(ranges),
         )
 
-    def _without_removed(self, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
-        """Both without the partitions that the options no longer select. Raises ConfigurationError if something of them
-        is unread, unless it may be lost.
+    def require_left(self, start: Offsets, end: Offsets) -> None:
+        """Before `end` is recorded: raise for partitions that are in `start` only. ConfigurationError if the options do
+        not select them and something is unread, DataLoss if they are gone; unless it may be lost. Once it is recorded,
+        they could not be selected again.
+        """
+        if self._options.fail_on_data_loss and (only := start.keys() - end.keys()):
+            left = only - self._leaving(start, end)
+            planning.plan({tp: start[tp] for tp in left}, {}, earliest={})
+
+    def _leaving(self, start: Offsets, end: Offsets) -> frozenset[TopicPartition]:
+        """The partitions that the options no longer select, and that nobody misses. Raises ConfigurationError if
+        something of them is unread, unless it may be lost.
         """
         given_up = {*self._options.removed_topics, *self._options.ledger_topics}
         unselected = {
@@ -104,7 +118,7 @@ class TaskPlanner:
             if not self._options.selects(tp) or (tp.topic in given_up and tp not in self._partitions.current())
         }
         if not unselected:
-            return start, end
+            return frozenset()
         names = {tp.topic for tp in unselected}
         there = {
             tp
@@ -115,7 +129,7 @@ class TaskPlanner:
             and self._identity.is_the_same(name, self._cluster.topic(name).id)
         }
         try:
-            leaving = planning.removed(
+            return planning.removed(
                 self._options.selecting,
                 unselected,
                 start,
@@ -126,16 +140,7 @@ class TaskPlanner:
         except ConfigurationError:
             if self._options.fail_on_data_loss:
                 raise
-            return start, end  # and they are counted among what is lost
-        log.warning(
-            "the query goes on without %s; if it reads such a topic again, it begins at its first record",
-            ", ".join(sorted({tp.topic for tp in leaving})),
-        )
-
-        def without(positions: Offsets) -> Offsets:
-            return {tp: at for tp, at in positions.items() if tp not in leaving}
-
-        return without(start), without(end)
+            return frozenset()  # they are counted among what is lost
 
     def _bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
         """Estimates for the partitions of `ranges`, as far as the tasks depend on them."""

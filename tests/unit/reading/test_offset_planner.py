@@ -627,10 +627,8 @@ def test_a_topic_deleted_while_the_query_runs_is_data_loss(open_positions):
     source = open_positions(brokers, subscribe="t,u")
     start = source.latest(OPEN, limited=False)
     brokers.delete("t")
-    end = source.latest(start, limited=False)
-    assert end == json_of(u=[5])
     with pytest.raises(DataLoss, match=r"t-0 from 10 \(the partition is gone\)"):
-        source.batch(start, end)
+        source.latest(start, limited=False)
 
 
 def test_a_topic_deleted_while_the_query_was_away_is_data_loss(open_positions):
@@ -673,9 +671,51 @@ def test_a_deleted_partition_of_assign_is_data_loss_too(open_positions):
         source.batch(start, source.latest(start, limited=False))
 
 
-def test_a_deleted_topic_that_is_there_again_after_a_restart_is_still_data_loss(open_positions):
-    with pytest.raises(DataLoss, match="t-0 from 10"):
-        open_positions(Brokers(t=[(0, 3)])).batch(json_of(t=[10]), {})
+SELECTED = [{"subscribe": "t,u"}, {"assign": '{"t": [0], "u": [0]}'}, {"subscribePattern": "^[tu]$"}]
+
+
+@pytest.mark.parametrize("options", SELECTED)
+def test_a_deleted_topic_is_given_up_whoever_has_planned_the_batch(open_positions, options):
+    """The built-in source, and earlier releases, have recorded the plan before they refused it."""
+    start, planned = json_of(t=[10], u=[5]), json_of(u=[8])
+    with pytest.raises(DataLoss, match="set removedTopics=t"):
+        open_positions(Brokers(u=[(0, 8)]), **options).batch(start, planned)
+    source = open_positions(Brokers(u=[(0, 8)]), **options, removedTopics="t")
+    assert source.batch(planned, planned) == []
+    [[only]] = source.batch(start, planned)
+    assert (only.partition.topic, only.start, only.end) == ("u", 5, 8)
+
+
+@pytest.mark.parametrize("options", SELECTED)
+def test_a_deleted_topic_that_is_there_again_after_a_restart_is_given_up_as_another_one(open_positions, options):
+    brokers = Brokers(t=[(0, 10)], u=[(0, 5)])
+    start = open_positions(brokers, **options).latest(OPEN, limited=False)
+    brokers.delete("t")
+    with pytest.raises(DataLoss, match="set removedTopics=t"):
+        open_positions(brokers, **options).latest(start, limited=False)
+    brokers.has(t=[(0, 3)])
+    source = open_positions(brokers, **options)
+    back = source.latest(start, limited=False)
+    with pytest.raises(DataLoss, match="created again.* 3 offsets of the new topic come before 10"):
+        source.batch(start, back)
+    source = open_positions(brokers, **options, failOnDataLoss="false")
+    assert source.batch(start, back) == []
+    [[only]] = source.batch(back, source.latest(back, limited=False))
+    assert (only.partition.topic, only.start, only.end) == ("t", 0, 3)
+
+
+def test_a_batch_that_was_planned_without_a_topic_that_exists_is_to_be_planned_again(open_positions):
+    brokers = Brokers(t=[(0, 30)], u=[(0, 8)])
+    start = json_of(t=[10], u=[5])
+    source = open_positions(brokers, subscribe="t,u")
+    with pytest.raises(DataLoss, match=r"in no batch's plan: t-0 from 10 .* it exists.*delete offsets/<n>") as raised:
+        source.batch(start, json_of(u=[8]))
+    assert "removedTopics" not in str(raised.value)
+    assert ranges_of(source.batch(start, source.latest(start, limited=False))) == {"t": (10, 30), "u": (5, 8)}
+
+
+def ranges_of(tasks):
+    return {each.partition.topic: (each.start, each.end) for task in tasks for each in task}
 
 
 # What the options no longer select
@@ -710,6 +750,17 @@ def test_a_topic_with_unread_records_is_not_left_out(open_positions, options):
     assert raised.value.option == next(iter(options))
     assert "removedTopics=t:" in str(raised.value)
     assert "failOnDataLoss" not in str(raised.value)
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "u"}, {"subscribePattern": "u.*"}, {"assign": '{"u": [0]}'}])
+def test_a_topic_that_was_not_left_out_is_read_on_where_it_was_once_it_is_selected_again(open_positions, options):
+    """Nothing is recorded before that is known: a plan without the topic would have it begin again."""
+    brokers = Brokers(t=[(0, 30)], u=[(0, 8)])
+    start = json_of(t=[10], u=[5])
+    with pytest.raises(ConfigurationError, match="select them again"):
+        open_positions(brokers, **options).latest(start, limited=False)
+    source = open_positions(brokers, subscribe="t,u")
+    assert ranges_of(source.batch(start, source.latest(start, limited=False))) == {"t": (10, 30), "u": (5, 8)}
 
 
 def test_a_topic_that_is_no_longer_there_is_not_left_out_because_it_may_have_unread_records(open_positions):
