@@ -304,14 +304,18 @@ def plan(
             if max(first, there) < last:
                 ranges.append(OffsetRange(partition=tp, start=max(first, there), end=last))
     if lost and fail_on_data_loss:
-        affected = sum(loss.affected for loss in lost)
-        other = f" (offsets that hold other records now: {affected:,} in total)" if affected and len(lost) > 1 else ""
-        if all(loss.why == _LEFT_OUT for loss in lost):
-            what = f"offsets that the query still has to read are in no batch's plan: {_some(lost, '; ')}"
-        else:
-            what = f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}"
-        raise DataLoss(what, action=_go_on(lost))
+        raise _data_loss(lost)
     return ReadPlan(ranges=tuple(ranges), lost=tuple(lost))
+
+
+def _data_loss(lost: Collection[Lost]) -> DataLoss:
+    affected = sum(loss.affected for loss in lost)
+    other = f" (offsets that hold other records now: {affected:,} in total)" if affected and len(lost) > 1 else ""
+    if all(loss.why == _LEFT_OUT for loss in lost):
+        what = f"offsets that the query still has to read are in no batch's plan: {_some(lost, '; ')}"
+    else:
+        what = f"offsets that the query still has to read are gone from Kafka: {_some(lost, '; ')}{other}"
+    return DataLoss(what, action=_go_on(lost))
 
 
 def _go_on(lost: Iterable[Lost]) -> str:
