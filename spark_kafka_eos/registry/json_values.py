@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.json_shapes import TEXT, Shape, ShapeKind
-from spark_kafka_eos.registry.kinds import is_list, is_number, is_text
+from spark_kafka_eos.registry.kinds import in_utc, is_list, is_number, is_text
 
 Reader = Callable[[Any], Any]  # raises OutOfRange, TypeError, ValueError or AttributeError
 Writer = Callable[[Any], Any]  # raises InvalidRow
@@ -125,25 +125,12 @@ def _text(value: Any) -> str | None:
 
 def values(column: pa.Array) -> list[Any]:
     """Python's values of the column; times with a zone are in UTC. Raises InvalidRow for a time that Python lacks."""
-    kind = _in_utc(column.type)
     try:
-        return (column if kind == column.type else column.cast(kind)).to_pylist()  # type: ignore[no-any-return]
+        return in_utc(column).to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):  # its text has the value
         raise InvalidRow(
             "a date or a timestamp is outside of the years 1 to 9999, or has parts of a microsecond"
         ) from None
-
-
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_field, kind.item_field.with_type(_in_utc(kind.item_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
-    return kind
 
 
 def writer(shape: Shape, kind: pa.DataType, path: str = "$", *, nulls: bool = False) -> Writer:

@@ -24,3 +24,23 @@ def is_number(kind: pa.DataType) -> bool:
 
 def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def in_utc(column: pa.Array) -> pa.Array:
+    """The column with its times with a zone in UTC: Python has the years 1 to 9999, which begin and end at another time
+    in other zones.
+    """
+    kind = _in_utc(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_in_utc(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    return kind

@@ -43,7 +43,7 @@ from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import SchemaText, is_descriptor
 from spark_kafka_eos.registry.connect_types import digits
-from spark_kafka_eos.registry.kinds import is_bytes, is_list, is_number, is_text
+from spark_kafka_eos.registry.kinds import in_utc, is_bytes, is_list, is_number, is_text
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.proto_text import descriptor_of
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
@@ -145,7 +145,7 @@ class ProtobufFormat:
             self._fitting.add(column.type)
         start = prefix + self._indexes
         try:
-            rows = column.to_pylist()
+            rows = in_utc(column).to_pylist()
         except (ValueError, OverflowError):  # its text has the value
             raise InvalidRow(
                 "a timestamp or an interval is longer than Python's, or has parts of a microsecond"

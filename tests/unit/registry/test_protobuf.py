@@ -701,3 +701,21 @@ def test_a_row_with_one_field_of_a_oneof_or_none_is_written(row):
         name: {"x": None, **value} if name == "in" else value for name, value in set_there.items()
     }
     assert all(read[name] is None for name in {"a", "b", "e", "in"} - set_there.keys())
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin", "Asia/Tokyo"])
+@pytest.mark.parametrize("seconds", [-62_135_596_800, 253_402_300_799], ids=["the first", "the last"])
+def test_a_time_is_written_whatever_the_sessions_time_zone_is(zone, seconds):
+    """Spark's columns have the session's, in which the years 1 and 9999 begin and end at another time."""
+    files = "google/protobuf/timestamp.proto"
+    made = f'syntax = "proto3"; import "{files}"; message M {{ google.protobuf.Timestamp t = 1; A a = 2; '
+    made += "message A { repeated google.protobuf.Timestamp l = 1; map<string, google.protobuf.Timestamp> m = 2; } }"
+    times = pa.array([seconds * 1_000_000], pa.timestamp("us", zone))
+    one = pa.array([0, 1], pa.int32())
+    within = pa.StructArray.from_arrays(
+        [pa.ListArray.from_arrays(one, times), pa.MapArray.from_arrays(one, pa.array(["k"]), times)], ["l", "m"]
+    )
+    target = format_of(QuerySchema(SchemaText("PROTOBUF", made)))
+    (body,) = target.write(pa.StructArray.from_arrays([times, within], ["t", "a"]), b"").to_pylist()
+    time = Timestamp(seconds=seconds).SerializeToString()
+    assert body.count(time) == 3
