@@ -128,8 +128,9 @@ def _union(avro: Union, column: pa.Array, path: str) -> Pieces:
         there = pa.array(which == number)
         if branch == NULL or not there.true_count:
             continue
-        part = _of_branch(avro, branch, column.filter(there))
-        values.append(_spread(_joined(_pieces(branch, part, path)), there))
+        pieces = _pieces(branch, _of_branch(avro, branch, column.filter(there)), path)
+        if pieces:
+            values.append(_spread(_joined(pieces), there))
     return [_numbers(which), *values]
 
 
@@ -218,6 +219,10 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
             cast = column.cast(pa.decimal256(76, kind.scale)).cast(kind)
         elif pa.types.is_floating(kind) and pa.types.is_decimal(column.type):
             cast = _nearest_float(column, kind)
+        elif pa.types.is_floating(kind) and pa.types.is_integer(column.type):
+            if not _has_digits(kind, column):
+                raise _out_of_range(kind, path)
+            cast = column.cast(kind, safe=False)  # else Arrow refuses all that are larger than 2^53 or 2^24
         else:
             cast = column.cast(kind)
     except pa.ArrowNotImplementedError:
@@ -232,6 +237,13 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 def _nearest_float(decimals: pa.Array, kind: pa.DataType) -> pa.Array:
     """Arrow's own cast is wrong in the last bit of many: 8623.88 would be 8623.880000000001."""
     return decimals.cast(pa.string()).cast(kind)
+
+
+def _has_digits(kind: pa.DataType, column: pa.Array) -> bool:
+    """Whether a double or float has the digits, in binary, of each whole number, its last zeros left out."""
+    magnitude = np.abs(column.cast(pa.int64()).to_numpy()).view(np.uint64)  # also of -2^63
+    last = np.maximum(magnitude & -magnitude, 1)
+    return bool((magnitude // last < 2 ** (53 if pa.types.is_float64(kind) else 24)).all())
 
 
 def _holds(cast: pa.Array, column: pa.Array) -> bool:

@@ -313,6 +313,34 @@ def test_a_whole_number_is_written_as_a_double_or_float_only_if_that_has_it(kind
         write(schema, pa.array([2**digits + 1]))
 
 
+@pytest.mark.parametrize("integer", [pa.int8(), pa.int32(), pa.int64()])
+@pytest.mark.parametrize(("kind", "code"), [("double", "d"), ("float", "f")])
+@given(data=st.data())
+def test_a_whole_number_of_any_size_is_written_as_a_double_or_float_that_has_it(integer, kind, code, data):
+    most = 2 ** (integer.bit_width - 1)
+    near = st.integers(0, integer.bit_width - 2).map(lambda bits: 2**bits)
+    shifted = st.builds(lambda number, power, more: number * power + more, st.integers(-9, 9), near, st.integers(-1, 1))
+    numbers = [n for n in data.draw(st.lists(shifted | st.sampled_from([most - 1, -most]))) if -most <= n < most]
+    schema = parse(f'"{kind}"')
+    exact = [number for number in numbers if struct.unpack(code, struct.pack(code, number)) == (number,)]
+    encoded = write(schema, pa.array(exact, integer)).to_pylist()
+    assert [struct.unpack(f"<{code}", body)[0] for body in encoded] == exact
+    for number in {*numbers} - {*exact}:
+        with pytest.raises(InvalidRow, match=f"out of the range of {kind}"):
+            write(schema, pa.array([*exact, number], integer))
+
+
+def test_a_branch_that_takes_no_bytes_is_written_beside_others():
+    nothing = {"type": "record", "name": "N", "fields": [{"name": "x", "type": "null"}]}
+    member = pa.struct([("x", pa.null())])
+    kind = pa.list_(pa.struct([("member0", member), ("member1", pa.int32())]))
+    row = [{"member0": {"x": None}, "member1": None}, None, {"member0": None, "member1": 3}]
+    schema = parse(json.dumps({"type": "array", "items": ["null", nothing, "int"]}))
+    (body,) = write(schema, pa.array([row], kind)).to_pylist()
+    assert body == b"\6\2\0\4\6\0"
+    assert reader(schema, schema)(rows_of(pa.array([body]))).to_pylist() == [row]
+
+
 def test_fields_are_matched_by_name():
     fields = [{"name": "a", "type": "int"}, {"name": "b", "type": ["null", "string"], "default": None}]
     schema = parse(json.dumps({"type": "record", "name": "R", "fields": fields}))
