@@ -273,7 +273,8 @@ class _Writer(NamedTuple):
     read: ReadColumn
 
 
-_MOST_WRITERS = 1_000  # in a process: who writes to a topic chooses its schemas
+# Of schemas in a process, and bytes of their texts: who writes to a topic chooses them.
+_MOST_WRITERS, _MOST_TEXT = 1_000, 10_000_000
 
 
 class ConnectFormat:
@@ -283,6 +284,7 @@ class ConnectFormat:
         self._schema = parse(schema)
         self.arrow: pa.DataType = arrow_type(self._schema)
         self._writers: dict[bytes, _Writer | DecodeFault] = {}
+        self._text = 0  # bytes of their schemas
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """The column of the payloads. A value that is null, or whose payload is, is null."""
@@ -315,8 +317,10 @@ class ConnectFormat:
     def _writer(self, start: bytes) -> _Writer | DecodeFault:
         writer = self._writers.get(start)
         if writer is None:
-            if len(self._writers) == _MOST_WRITERS:
+            self._text += len(start)
+            if len(self._writers) == _MOST_WRITERS or self._text > _MOST_TEXT:
                 self._writers.clear()
+                self._text = len(start)
             try:
                 if len(start) > LARGEST_TEXT:
                     raise UnsupportedSchema(f"it has more than {LARGEST_TEXT:,} bytes")

@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from spark_kafka_eos import confluent_decoder, connect_decoder
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import ConfigurationError, UndecodableRecord
+from spark_kafka_eos.registry import connect_json
 from spark_kafka_eos.registry.avro import AvroFormat
 from spark_kafka_eos.registry.client import SchemaText, close_sessions
 from spark_kafka_eos.registry.formats import QuerySchema, format_of
@@ -536,6 +537,19 @@ def test_blanks_may_be_anywhere_in_a_record(before, blanks):
     there = plain.rindex(before.encode()) + len(before)
     spaced = plain[:there] + blanks.encode() + plain[there:]
     assert decoded(struct(ID), plain, spaced, plain, spaced) == [{"id": 1}] * 4
+
+
+def test_the_schemas_of_records_that_are_kept_have_a_bound_of_bytes():
+    """Who writes to a topic chooses them: each may be as large as a record."""
+    made = connect_json.ConnectFormat(json.dumps(struct(ID)))
+    for number in range(40):
+        schema = struct(ID, doc=f"{number} " + "x" * 900_000)
+        assert (
+            made.decode(pa.array([record(schema, {"id": number})] * 2, pa.binary())).values.to_pylist()
+            == [{"id": number}] * 2
+        )
+        assert sum(map(len, made._writers)) <= 10_000_000
+    assert len(made._writers) > 5
 
 
 def test_a_tombstone_and_a_payload_of_null_are_null():
