@@ -26,6 +26,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
+from urllib.parse import urljoin
 
 import jsonschema_rs
 import pyarrow as pa
@@ -203,7 +204,11 @@ def _parsed(text: SchemaText) -> tuple[Any, jsonschema_rs.Validator, Any]:
     try:
         schema = _of_draft(json.loads(text.text), _DRAFT_7)
         draft = schema["$schema"] if isinstance(schema, dict) else _DRAFT_7
-        others = [(name, _of_draft(json.loads(other), draft)) for name, other in text.references]
+        root = _resource(schema)
+        # By the id of the schema, as Confluent's Java has it.
+        others = [
+            (urljoin(root.id() or "", name), _of_draft(json.loads(other), draft)) for name, other in text.references
+        ]
         registry = jsonschema_rs.Registry(others) if others else None
         validator_class = jsonschema_rs.validator_cls_for({"$schema": draft})
         validator = validator_class(schema, registry=registry, pattern_options=_PATTERNS, offline=True)
@@ -214,7 +219,7 @@ def _parsed(text: SchemaText) -> tuple[Any, jsonschema_rs.Validator, Any]:
         raise UnsupportedSchema(f"not a JSON schema: {error.kind.name}") from error
     except (ValueError, jsonschema_rs.ReferencingError, RecursionError) as error:
         raise UnsupportedSchema(f"not a JSON schema: {type(error).__name__}") from error
-    return schema, validator, references.resolver_with_root(_resource(schema))
+    return schema, validator, references.resolver_with_root(root)
 
 
 def _of_draft(schema: Any, draft: str) -> Any:

@@ -248,7 +248,7 @@ def _iso(value: Any) -> str:
 def _parser(path: str) -> Writer:
     def write(value: Any) -> Any:
         try:
-            return json.loads(value, parse_constant=refuse_constant)
+            return _WRITTEN_JSON.decode(value)
         except (ValueError, RecursionError):  # its text has the value
             raise InvalidRow(f"{path} must be the text of a JSON value, but is not") from None
 
@@ -269,6 +269,31 @@ def _decimal(text: str) -> Decimal:
 
 # Reads numbers with a point or an exponent as Decimal. Raises ValueError and RecursionError, as `json.loads` does.
 EXACT_JSON = json.JSONDecoder(parse_float=_decimal, parse_constant=refuse_constant)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("the number is larger than a double's")
+    return number
+
+
+def _readable(text: str) -> Decimal:
+    """A decimal that is not out of range for who reads it as a double."""
+    _finite(text)
+    return _decimal(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("an object has a name twice")
+    return made
+
+
+# Of texts that are written: what would be lost, or could not be read again, raises ValueError.
+_WRITTEN_JSON = json.JSONDecoder(parse_float=_readable, parse_constant=refuse_constant, object_pairs_hook=_unique)
+JSON_OF_DOUBLES = json.JSONDecoder(parse_float=_finite, parse_constant=refuse_constant, object_pairs_hook=_unique)
 
 
 def _natural(kind: pa.DataType) -> Shape | None:

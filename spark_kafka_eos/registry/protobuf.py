@@ -43,6 +43,7 @@ from spark_kafka_eos.kafka.wire.varint import varint_column, varints
 from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import SchemaText, is_descriptor
 from spark_kafka_eos.registry.connect_types import digits
+from spark_kafka_eos.registry.json_values import JSON_OF_DOUBLES
 from spark_kafka_eos.registry.kinds import in_utc, is_bytes, is_list, is_number, is_text
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.proto_text import descriptor_of
@@ -640,7 +641,7 @@ def _set_message(target: Any, value: Any, path: str) -> None:
     elif name in _WRAPPERS:
         target.value = _scalar(target.DESCRIPTOR.fields_by_name["value"], value)
     elif name in _JSON:
-        json_format.Parse(value, target)
+        json_format.ParseDict(JSON_OF_DOUBLES.decode(value), target)
     elif not target.DESCRIPTOR.fields:
         if value is not True:
             raise ValueError

@@ -258,6 +258,28 @@ def test_a_reference_is_resolved_by_the_id_that_is_next_to_it():
     assert read(schema, b'{"in": {"x": 1}}') == {"in": {"x": 1}}
 
 
+@pytest.mark.parametrize("own", [None, "http://shop.example/v1/customer.json", "http://else.example/c.json"])
+@pytest.mark.parametrize("named", ["customer.json", "/v1/customer.json", "http://shop.example/v1/customer.json"])
+@pytest.mark.parametrize("draft", ["", "http://json-schema.org/draft-04/schema#", DRAFT_2020["$schema"]])
+def test_the_name_of_a_reference_is_resolved_by_the_id_of_the_schema(named, own, draft):
+    """As Confluent's Java does, and Confluent's Python does not."""
+    name = "id" if "draft-04" in draft else "$id"
+    elsewhere = own is not None and "else" in own
+    parts = {"n": {"$ref": "#/definitions/n"}} | ({} if elsewhere else {"to": {"$ref": "address.json"}})
+    customer = {"type": "object", "properties": parts, "definitions": {"n": {"type": "string"}}}
+    customer |= {name: own} if own else {}
+    address = {"type": "object", "properties": {"city": {"type": "string"}}}
+    order = {name: "http://shop.example/v1/order.json", "properties": {"c": {"$ref": named}}}
+    order |= {"$schema": draft} if draft else {}
+    others = (("address.json", json.dumps(address)), (named, json.dumps(customer)))
+    text = SchemaText("JSON", json.dumps(order), others)
+    made = format_of(QuerySchema(text))
+    row = {"c": {"n": "x"} | ({} if elsewhere else {"to": {"city": "Rome"}})}
+    rows = rows_of(pa.array([json.dumps(row).encode(), b'{"c": {"n": 1}}']))
+    assert made.reader(text)(rows).to_pylist()[0] == row
+    assert [rows.faults.of(number) for number in range(2)] == [None, Cause.UNDECODABLE]
+
+
 @pytest.mark.parametrize("named", [True, False], ids=["named", "the referrer's"])
 def test_a_schema_that_is_referred_to_is_validated_by_its_own_draft(named):
     pair = {"type": "array", "prefixItems": [{"type": "string"}]} | (DRAFT_2020 if named else {})
@@ -513,7 +535,10 @@ SUMMER = datetime(2026, 7, 1, 0, 30, 0, 5, tzinfo=UTC)
         ("string", pa.array([0], pa.timestamp("us")), '"1970-01-01T00:00:00"'),
         ("string", pa.array(["Zoë"], pa.large_string()), '"Zo\\u00eb"'),
         ("string", pa.array(["a"]).dictionary_encode(), '"a"'),
-        (None, pa.array(['{"b": [1.50, null]}']), '{"b": [1.5, null]}'),
+        (None, pa.array(['{"b": [1.50, null]}']), '{"b": [1.50, null]}'),
+        (None, pa.array([f'{{"b": {DIGITS}, "c": 1e-7}}']), f'{{"b": {DIGITS}, "c": 1E-7}}'),
+        (None, pa.array(["0.1234567890123456789"]), "0.1234567890123456789"),
+        (None, pa.array(["12345678901234567890123"]), "12345678901234567890123"),
         (None, pa.array([[("k", None)]], pa.map_(pa.string(), pa.null())), '{"k": null}'),
         (None, pa.array([{"b": None, "c": DIGITS}], pa.struct([("b", pa.string()), ("c", pa.decimal128(38, 18))])),
          f'{{"b": null, "c": {DIGITS}}}'),
@@ -577,6 +602,9 @@ def test_a_column_of_another_type_than_the_schemas_is_refused_by_name_before_any
         ({}, pa.array([math.nan]), "NaN or infinity"),
         ({}, pa.array(["secret"]), r"\$\.a must be the text of a JSON value"),
         ({}, pa.array(["NaN"]), r"\$\.a must be the text of a JSON value"),
+        ({}, pa.array(["[1e400]"]), r"\$\.a must be the text of a JSON value"),
+        ({}, pa.array(["1e-99999999999999999999"]), r"\$\.a must be the text of a JSON value"),
+        ({}, pa.array(['{"secret": 1, "secret": 2}']), r"\$\.a must be the text of a JSON value"),
         ({"type": "string"}, pa.array([2**60], pa.timestamp("us", "UTC")), "outside of the years 1 to 9999"),
         ({"type": "string"}, pa.array([2**31 - 1], pa.date32()), "outside of the years 1 to 9999"),
         ({"type": "string", "format": "date-time"}, pa.array([0], pa.timestamp("us")), r"\$\.a does .*: format"),

@@ -719,3 +719,16 @@ def test_a_time_is_written_whatever_the_sessions_time_zone_is(zone, seconds):
     (body,) = target.write(pa.StructArray.from_arrays([times, within], ["t", "a"]), b"").to_pylist()
     time = Timestamp(seconds=seconds).SerializeToString()
     assert body.count(time) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "Infinity", "-Infinity", "1e400", "[1, -1e400]", '{"a": {"b": NaN}}', "1" + "0" * 400, "secret", ""]
+)
+@pytest.mark.parametrize("column", ["value", "struct", "list"])
+def test_a_text_that_json_has_not_is_refused_without_its_content(text, column):
+    made = 'syntax = "proto3"; import "google/protobuf/struct.proto"; message M { '
+    made += "google.protobuf.Value value = 1; google.protobuf.Struct struct = 2; google.protobuf.ListValue list = 3; }"
+    text = {"value": text, "struct": f'{{"x": {text}}}', "list": f"[{text}]" if text else "["}[column]
+    with pytest.raises(InvalidRow, match=f"M.{column} has a value that does not fit") as raised:
+        format_of(QuerySchema(SchemaText("PROTOBUF", made))).write(pa.array([{column: text}]), b"")
+    assert "secret" not in str(raised.value)
