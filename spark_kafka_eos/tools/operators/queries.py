@@ -76,7 +76,8 @@ class QueryReader:
         return self._cluster
 
     def read(self, *, lag: bool = True, times: bool = False, owners: bool = True) -> list[QueryStatus]:
-        """The queries, sorted by transactional.id; none if there is no ledger topic.
+        """The queries, sorted by transactional.id; none if there is no ledger topic. Of an id in several ledger topics,
+        the last commit counts: nothing leads from one to the other if the pointer expired in between.
 
         `lag` asks for the ends of the source partitions, `times` also for the oldest unread records, `owners` asks the
         transaction coordinators. What of that cannot be read is unknown in the result. Raises AuthorizationFailed if
@@ -88,11 +89,11 @@ class QueryReader:
         ]
         statuses = [
             _status(name, topic, records)
-            for name, topic, records in sorted(queries, key=lambda query: query[:2])
+            for name, topic, records in queries
             if records.pending or (records.committed and records.committed[-1].value is not None)
         ]
         statuses = [status for status in statuses if status.commits or status.pending]
-        statuses.sort(key=lambda status: (status.transactional_id, not status.commits))
+        statuses = list(_by_last_commit(statuses))
         self.outputs.update(topic for status in statuses for topic in status.outputs)
         if lag:
             statuses = [in_real_time(status, self._ends(status)) if status.buckets else status for status in statuses]
@@ -102,41 +103,50 @@ class QueryReader:
     def find(self, *, most: int | None = _MOST_GROUPS) -> int:
         """Look for ledger topics that nobody named: the groups `<transactional.id>.ledger` point to them.
 
-        Returns how many of these groups were not looked into: of those whose id is in no known ledger topic, it asks
-        at most `most`, and not every one may be described, or has a coordinator that answers. Those of the brokers in
+        Returns how many of these groups were not looked into: it asks at most `most`, first those whose id is in no
+        known ledger topic, and not every one may be described, or has a coordinator that answers. Of the others, which
+        lead on only if the ledger is in two topics, those beyond `most` are not counted. Those of the brokers in
         `silent` are unknown. Raises as `read` does.
         """
         for ledger in self._ledgers.values():
             ledger.read()
         ids = {name for ledger in self._ledgers.values() for name in _here(ledger)}
         names, self.silent = group_ids(self._cluster)
-        groups = [name for name in names if name.endswith(LEDGER_GROUP)]
-        asked = failed = 0
-        for number, group in enumerate(groups):
-            if group.removesuffix(LEDGER_GROUP) in ids:
-                continue
+        pointed = [name.removesuffix(LEDGER_GROUP) for name in names if name.endswith(LEDGER_GROUP)]
+        known = {name for name in pointed if name in ids}
+        asked = failed = skipped = 0
+        for name in sorted(pointed, key=known.__contains__):  # stable: unknown ones first, in their order
+            if name in ids and name not in known:
+                continue  # found meanwhile
             if asked == most:
-                return failed + len(groups) - number
+                skipped += name not in known
+                continue
             asked += 1
             try:
-                found = self._follow(group.removesuffix(LEDGER_GROUP))
+                found = self._follow(name)
             except KafkaEosError:
                 failed += 1
                 continue
             for ledger in found:
                 ledger.read()
                 ids.update(_here(ledger))
-        return failed
+        return failed + skipped
 
     def last_records(self) -> Iterator[LedgerRecord]:
         """The last committed record of each id as of the last `read`, those of buckets and of moved ledgers, too."""
         of_all = (records.last for ledger in self._ledgers.values() for records in ledger.by_id.values())
         yield from (record for record in of_all if record is not None)
 
+    def pending(self, transactional_id: str) -> Iterator[RecordedEntry]:
+        """What the ledgers have of this id's open transactions, as of the last `read`."""
+        for ledger in self._ledgers.values():
+            if transactional_id in ledger.by_id:
+                yield from _commits(ledger.by_id[transactional_id].pending)
+
     def copies(self, transactional_id: str) -> Copies:
         """The two copies of this id's entry: the record as of the last `read`, and the pointer as of now."""
         ledgers = [reader for reader in self._ledgers.values() if transactional_id in reader.by_id]
-        ledger = next((reader for reader in ledgers if transactional_id in _here(reader)), next(iter(ledgers), None))
+        ledger = max(ledgers, key=lambda reader: _committed_at(reader.by_id[transactional_id]), default=None)
         records = ledger and ledger.by_id[transactional_id]
         value = records.committed[-1].value if records and records.committed else None
         committed = self._group(transactional_id).fetch_all(require_stable=False)
@@ -232,8 +242,8 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
     if facts.state != "Ongoing":
         return None
     reader = QueryReader(cluster, only=facts.transactional_id)
-    of_it = (status.pending for status in reader.read(lag=False, owners=False))
-    entry = _entry_of(of_it, facts.producer)
+    reader.read(lag=False, owners=False)
+    entry = _entry_of(reader.pending(facts.transactional_id), facts.producer)
     if entry is None:
         reader.copies(facts.transactional_id)  # raises if another ledger could have it
         entry = _entry_of(_pending_in_its_topics(cluster, facts), facts.producer)
@@ -262,7 +272,7 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
     query = transactional_id and query_of(transactional_id)
     reader, producer = QueryReader(cluster, only=query), ProducerEpoch(producer_id, epoch)
     unseen = reader.find(most=None) if query is None else 0
-    statuses = reader.read(lag=False, owners=False)
+    reader.read(lag=False, owners=False)
     value = next((record.value for record in reader.last_records() if record.producer == producer), None)
     if value is not None:
         return _decoded(value)
@@ -276,7 +286,7 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
                 "groups.",
             )
         return None
-    pending = _entry_of((status.pending for status in statuses), producer)
+    pending = _entry_of(reader.pending(query), producer)
     pointer = reader.copies(query).pointer
     if pending is None and pointer is None and _has_pending_offsets(cluster, query + LEDGER_GROUP):
         raise ToolFailed(
@@ -314,10 +324,10 @@ def _decoded(value: bytes) -> InLedger:
     return bucket_record.decode(value) if bucket_record.is_one(value) else entry_of(value)
 
 
-def _entry_of(entries: Iterable[RecordedEntry | None], producer: ProducerEpoch) -> LedgerEntry | None:
+def _entry_of(entries: Iterable[RecordedEntry], producer: ProducerEpoch) -> LedgerEntry | None:
     """The first entry that was written in the transaction of this producer."""
     for recorded in entries:
-        if recorded is None or recorded.record.producer != producer:
+        if recorded.record.producer != producer:
             continue
         if isinstance(recorded.entry, LedgerEntry):
             return recorded.entry
@@ -346,6 +356,22 @@ def _has_moved(records: LedgerRecords) -> bool:
     """Whether these records end with the move to another topic, so that they no longer say what was committed last."""
     value = records.last and records.last.value
     return isinstance(value and entry_of(value), MovedLedger)
+
+
+def _committed_at(records: LedgerRecords) -> int:
+    """When these records' last commit was sent; -1 if there is none, or if they end with the move to another topic."""
+    return -1 if records.last is None or _has_moved(records) else records.last.timestamp_ms
+
+
+def _by_last_commit(statuses: Iterable[QueryStatus]) -> Iterator[QueryStatus]:
+    """One status of each id: of the ledger with its last commit, with what is open in any."""
+    by_id: dict[str, list[QueryStatus]] = {}
+    for status in statuses:
+        by_id.setdefault(status.transactional_id, []).append(status)
+    for _, of_id in sorted(by_id.items()):
+        latest = max(of_id, key=lambda status: -1 if status.last is None else status.last.record.timestamp_ms)
+        opened = [latest.pending, *(status.pending for status in of_id)]
+        yield replace(latest, pending=next((pending for pending in opened if pending is not None), None))
 
 
 def _here(ledger: LedgerReader) -> set[str]:

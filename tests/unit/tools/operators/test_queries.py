@@ -5,6 +5,7 @@ batch that an abort would lose is known, or an error.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import cast
 
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, ToolFailed
+from spark_kafka_eos.errors import AuthorizationFailed, BrokerUnreachable, LedgerRefused, ToolFailed
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -66,10 +67,10 @@ def test_at_most_so_many_groups_are_asked_and_the_rest_is_counted(monkeypatch, o
     assert reader.find(most=None) == 0
 
 
-def commit(kafka, numbers, *, ledger, sources=()):
+def commit(kafka, numbers, *, ledger, sources=(), **more):
     """A query commits these batches, with its ledger in this topic; the report of the last one."""
     given = {"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"}
-    options = sink_options(given | {"ledgerTopic": ledger})
+    options = sink_options(given | {"ledgerTopic": ledger} | more)
     driver = SharedTransaction(options, kafka.cluster(), decide_micro_batch(options), clock=kafka.clock)
     for number in numbers:
         batch = MicroBatch(query_id="query", batch_id=number, digest=f"digest {number}", sources=sources)
@@ -118,6 +119,38 @@ def test_a_query_whose_ledger_has_moved_is_shown_as_the_new_one_says(monkeypatch
         assert (status.ledger_topic, status.entry and status.entry.batch_id) == (at, len(topics) - 1)
         record = reader.copies("id").record
         assert isinstance(record, LedgerEntry) and record.batch_id == len(topics) - 1
+
+
+@pytest.mark.parametrize("ledgers", [None, ["own", "kafka-eos-ledger"]], ids=["found", "named"])
+def test_of_two_ledgers_of_an_id_the_one_with_the_last_commit_counts(monkeypatch, ledgers):
+    """The pointer expired, and an operator said that the batch is to be written: nothing leads from the old ledger."""
+    kafka = KafkaModel(topics={"out": 1})
+    commit(kafka, (0, 1), ledger="kafka-eos-ledger")
+    kafka.groups.clear()
+    with pytest.raises(LedgerRefused) as refusal:
+        commit(kafka, (2,), ledger="own")
+    (word,) = re.findall(r"resolve='(write:[^']*)'", str(refusal.value))
+    kafka.world.now += 7 * 86_400
+    commit(kafka, (2,), ledger="own", resolve=word)
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups], {}))
+    for only in ("id", None):
+        reader = QueryReader(kafka.cluster(), only=only, ledger_topics=ledgers)
+        assert reader.find() == 0
+        (status,) = reader.read(lag=False, owners=False)
+        assert (status.ledger_topic, status.entry and status.entry.batch_id) == ("own", 2)
+        assert reader.copies("id").agreement == "Record and pointer say the same."
+
+
+def test_what_is_open_in_one_ledger_is_shown_beside_what_another_one_has():
+    kafka = KafkaModel(topics={"out": 1, "own": 1})
+    commit(kafka, (0,), ledger="kafka-eos-ledger")
+    cluster = kafka.cluster()
+    producer = init_producer_id(cluster, "id", 10_000)
+    entry = LedgerEntry(query_id="query", batch_id=1, digest="", serial=2)
+    LedgerTopic(cluster, "own", "id").append_entry(producer, encode_record(entry), timestamp_ms=0)
+    (status,) = QueryReader(kafka.cluster(), ledger_topics=["kafka-eos-ledger", "own"]).read(lag=False, owners=False)
+    assert status.entry and status.entry.batch_id == 0
+    assert status.pending and status.pending.entry == entry
 
 
 def test_who_names_the_topic_that_a_ledger_has_left_is_told_the_new_one(monkeypatch):
