@@ -225,7 +225,9 @@ class ProgressListener(StreamingQueryListener):
         now = self._clock()
         open_age = {transaction.partition: self._held_seconds(transaction, now) for transaction in held_by}
         last = [read for read in self._reads.get(run_id, ()) if _is_near(read, here)]  # none before a batch
-        ends = {tp: end for read in last for tp, end in read.end.items()}
+        ends: dict[TopicPartition, int] = {}
+        for tp, end in (of_one for read in last for of_one in read.end.items()):
+            ends[tp] = min(end, ends.get(tp, end))  # two sources may read one partition
         lag = unread(ends, log_ends or {})
         waits_since = self._waits_since(
             run_id, {tp: ends[tp] for tp, offsets in lag.items() if offsets}, log_ends or {}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.metrics import Metric, Series, by_topic
-from spark_kafka_eos.tools.operators.status import QueryStatus
+from spark_kafka_eos.tools.operators.status import PartitionLag, QueryStatus
 from spark_kafka_eos.tools.operators.survey import Ending, Survey, active_ids, producer_counts
 
 MOST_IDS = 500
@@ -159,15 +159,21 @@ def _add_query(series: Series, query: QueryStatus, now_ms: int) -> None:
     if query.entry is not None:
         series.set(LEDGER_BATCH, name, value=query.entry.batch_id)
         series.add(COMMITS, name, amount=query.entry.serial)
-    lags = {tp: lag for source in query.sources if source is not None for tp, lag in source.partitions.items()}
-    late = {tp: ms / 1e3 for tp, lag in lags.items() if (ms := lag.late_ms(now_ms)) is not None}
+    lags: dict[TopicPartition, list[PartitionLag]] = {}  # one for each source that reads the partition
+    for tp, lag in (of_one for source in query.sources if source is not None for of_one in source.partitions.items()):
+        lags.setdefault(tp, []).append(lag)
+    late = {tp: [lag.late_ms(now_ms) for lag in theirs] for tp, theirs in lags.items()}
     for metric, values, combine in (
-        (LAG, {tp: lag.unread for tp, lag in lags.items()}, sum),
-        (LAG_SECONDS, late, max),
-        (LOST, {tp: lag.lost for tp, lag in lags.items()}, sum),
+        (LAG, {tp: sum(lag.unread for lag in theirs) for tp, theirs in lags.items()}, sum),
+        (LAG_SECONDS, {tp: max(known) / 1e3 for tp, ms in late.items() if (known := _known(ms))}, max),
+        (LOST, {tp: sum(lag.lost for lag in theirs) for tp, theirs in lags.items()}, sum),
     ):
         for topic, value in by_topic(values, combine).items():
             series.set(metric, name, topic, value=value)
+
+
+def _known(values: Iterable[int | None]) -> list[int]:
+    return [value for value in values if value is not None]
 
 
 def _add_partitions(series: Series, survey: Survey) -> None:

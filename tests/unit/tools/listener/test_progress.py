@@ -116,9 +116,9 @@ def batch(number, *, sources=None, query=QUERY, phases=None):
 IDLE = QueryIdleEvent(id=QUERY, runId=RUN, timestamp="2026-01-01T00:00:00.000Z")
 
 
-def of_cluster(name):
+def of_cluster(name, end=4):
     """A source that reads T0 there, as the connector's own reports it."""
-    end = SourceOffset(offsets={T0: 4}, origin=Origin(cluster=name)).to_json()
+    end = SourceOffset(offsets={T0: end}, origin=Origin(cluster=name)).to_json()
     [source] = json.loads(batch(0).progress.json)["sources"]
     return {**source, "endOffset": end}
 
@@ -205,6 +205,12 @@ def test_a_query_that_reads_another_cluster_has_no_lag_and_is_not_held_by_what_h
     assert shown(listener, query_metrics.KAFKA_UP) == {(): 1}, "nothing was asked"
     listener.onQueryIdle(IDLE)
     assert listener.last(QUERY).sources[0].lso_lag is None
+
+
+@pytest.mark.parametrize("ends", [(4, 9), (9, 4)])
+def test_of_two_sources_that_read_one_topic_the_one_that_is_behind_counts(listener, ends):
+    listener.onQueryProgress(batch(0, sources=[of_cluster("here", end) for end in ends]))
+    assert shown(listener, query_metrics.LAG) == {("copy", "t"): 5}
 
 
 def test_until_the_listeners_cluster_is_known_no_lag_is_that_of_a_query(listener, kafka, now):

@@ -79,6 +79,17 @@ def test_a_query_has_its_ledger_and_its_lag_by_topic():
     assert series.values(m.LOST) == {("orders", "t"): 0, ("orders", "u"): 4}
 
 
+def test_one_topic_name_in_two_sources_has_what_both_lack():
+    """For example of two clusters: what one source has read hides nothing of the other."""
+    behind, done = ({T0: lag(10, 15, earliest=12, oldest=NOW - 3_000)}, {T0: lag(50, 50)})
+    sources = tuple(SourceLag(cluster=name, offsets={}, partitions=read) for name, read in zip("ab", (behind, done)))
+    for order in (sources, sources[::-1]):
+        series = cluster_series([replace(query(), sources=order)], Survey(taken_ms=NOW))
+        assert series.values(m.LAG) == {("orders", "t"): 3}
+        assert series.values(m.LAG_SECONDS) == {("orders", "t"): 3.0}
+        assert series.values(m.LOST) == {("orders", "t"): 2}
+
+
 def test_partitions_have_kip_98s_counts_and_what_hangs_in_them():
     survey = Survey(
         taken_ms=NOW,
