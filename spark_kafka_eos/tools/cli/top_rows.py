@@ -113,7 +113,7 @@ def _transaction_row(survey: Survey, facts: TransactionFacts) -> Row:
             str(facts.coordinator),
             ago(facts.age_ms),
             left(facts),
-            str(offsets),
+            "unknown" if offsets is None else str(offsets),
             str(len(facts.partitions)),
         ),
         values=(
@@ -154,8 +154,9 @@ def _partition_row(survey: Survey, part: OpenPart) -> Row:
 def _query_row(query: QueryStatus, survey: Survey) -> Row:
     began = "began " if query.buckets else ""
     committed = None if query.last is None else max(0, survey.taken_ms - query.last.record.timestamp_ms)
-    counts = [output.held_offsets for output in outputs(query.outputs, survey) if output.held_offsets is not None]
-    written = sum(counts) if counts else None
+    counts = [output.held_offsets for output in outputs(query.outputs, survey)]
+    known = sum(count for count in counts if count is not None)
+    written = known if known or (counts and None not in counts) else None
     batch = None if query.entry is None else query.entry.batch_id
     match query.owner:
         case _ if query.buckets:

@@ -40,19 +40,22 @@ LAG = Metric(
     "kafka_eos_cluster_lag_offsets",
     "gauge",
     ("transactional_id", "topic"),
-    "Offsets between the last commit and the last stable offset, over all partitions.",
+    "Offsets between the last commit and the last stable offset, over all partitions that are known; absent instead of "
+    "0 if one is not.",
 )
 LAG_SECONDS = Metric(
     "kafka_eos_cluster_lag_seconds",
     "gauge",
     ("transactional_id", "topic"),
-    "Age of the oldest record that could be read and is not committed; 0 if there is none.",
+    "Age of the oldest record that could be read and is not committed; 0 if there is none, absent if that of a "
+    "partition is not known.",
 )
 LOST = Metric(
     "kafka_eos_cluster_lost_offsets",
     "gauge",
     ("transactional_id", "topic"),
-    "Offsets that were deleted before the query read them, over all partitions.",
+    "Offsets that were deleted before the query read them, over all partitions that are known; absent instead of 0 if "
+    "one is not.",
 )
 STABLE_OFFSET = Metric(
     "kafka_eos_cluster_last_stable_offset", "gauge", ("topic", "partition"), "The partition's last stable offset."
@@ -160,20 +163,29 @@ def _add_query(series: Series, query: QueryStatus, now_ms: int) -> None:
         series.set(LEDGER_BATCH, name, value=query.entry.batch_id)
         series.add(COMMITS, name, amount=query.entry.serial)
     lags: dict[TopicPartition, list[PartitionLag]] = {}  # one for each source that reads the partition
-    for tp, lag in (of_one for source in query.sources if source is not None for of_one in source.partitions.items()):
-        lags.setdefault(tp, []).append(lag)
-    late = {tp: [lag.late_ms(now_ms) for lag in theirs] for tp, theirs in lags.items()}
+    unknown: set[str] = set()  # topics with a partition that is unknown
+    undated: set[str] = set()  # topics with one whose oldest unread record has no known time
+    for source in query.sources:
+        if source is not None:
+            unknown.update(tp.topic for tp in source.unknown)
+            for tp, lag in source.partitions.items():
+                lags.setdefault(tp, []).append(lag)
+                if lag.late_ms(now_ms) is None:
+                    undated.add(tp.topic)
+    late = {
+        tp: max(lag.late_ms(now_ms) or 0 for lag in theirs) / 1e3
+        for tp, theirs in lags.items()
+        if tp.topic not in unknown | undated
+    }
     for metric, values, combine in (
         (LAG, {tp: sum(lag.unread for lag in theirs) for tp, theirs in lags.items()}, sum),
-        (LAG_SECONDS, {tp: max(known) / 1e3 for tp, ms in late.items() if (known := _known(ms))}, max),
+        (LAG_SECONDS, late, max),
         (LOST, {tp: sum(lag.lost for lag in theirs) for tp, theirs in lags.items()}, sum),
     ):
-        for topic, value in by_topic(values, combine).items():
+        # What is known of a topic is the least that there is; so 0 says nothing if a partition is unknown.
+        shown = {tp: value for tp, value in values.items() if value or tp.topic not in unknown}
+        for topic, value in by_topic(shown, combine).items():
             series.set(metric, name, topic, value=value)
-
-
-def _known(values: Iterable[int | None]) -> list[int]:
-    return [value for value in values if value is not None]
 
 
 def _add_partitions(series: Series, survey: Survey) -> None:

@@ -16,8 +16,9 @@ class Output:
     """A topic that a query writes, as its leaders describe it.
 
     `partitions` is how many of its partitions were looked at. `holding` has for each partition with open transactions
-    the one that began first. `held_offsets` is how many offsets these hold back from read_committed readers, None if
-    that of no partition is known. `unknown` says why the topic, or other partitions of it, could not be looked at.
+    the one that began first. `held_offsets` is how many offsets these hold back from read_committed readers, as far as
+    that is known; None instead of 0 if that of a partition is not. `unknown` says why the topic, or other partitions of
+    it, could not be looked at.
     """
 
     topic: str
@@ -43,10 +44,11 @@ def _output(topic: str, survey: Survey, why: str | None) -> Output:
     whys = [] if why is None else [why]
     whys += [reason for tp, reason in survey.unavailable.items() if tp.topic == topic]
     log_ends = [log_end for tp, log_end in survey.log_ends.items() if tp.topic == topic]
+    held = sum(log_end.lag for log_end in log_ends)
     return Output(
         topic=topic,
         partitions=sum(tp.topic == topic for tp in survey.producers),
         holding=tuple(part for part in survey.open_parts if part.holds and part.partition.topic == topic),
-        held_offsets=sum(log_end.lag for log_end in log_ends) if log_ends else None,
+        held_offsets=held if held or (log_ends and not whys) else None,
         unknown=tuple(dict.fromkeys(whys)),
     )

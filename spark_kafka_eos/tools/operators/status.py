@@ -174,23 +174,29 @@ class QueryStatus:
 
     @property
     def unread(self) -> int | None:
-        """`PartitionLag.unread` of all partitions; None if that of none is known."""
-        return _total(lag.unread for lag in self.partitions)
+        """`PartitionLag.unread` of all partitions whose lag is known; None instead of 0 if that of others is not."""
+        return self._total(lag.unread for lag in self.partitions)
 
     @property
     def held(self) -> int | None:
-        """`PartitionLag.held` of all partitions; None if that of none is known."""
-        return _total(lag.held for lag in self.partitions)
+        """`PartitionLag.held`, likewise."""
+        return self._total(lag.held for lag in self.partitions)
 
     @property
     def lost(self) -> int | None:
-        """`PartitionLag.lost` of all partitions; None if that of none is known."""
-        return _total(lag.lost for lag in self.partitions)
+        """`PartitionLag.lost`, likewise."""
+        return self._total(lag.lost for lag in self.partitions)
 
     def late_ms(self, now_ms: int) -> int | None:
-        """The age of the oldest unread record of all partitions; None if that of none is known."""
-        late = [late for lag in self.partitions if (late := lag.late_ms(now_ms)) is not None]
-        return max(late, default=None)
+        """The age of the oldest unread record of all partitions; None if that of one is not known."""
+        late = [lag.late_ms(now_ms) for lag in self.partitions]
+        known = [ms for ms in late if ms is not None]
+        return max(known, default=None) if len(known) == len(late) and not self.unknown else None
+
+    def _total(self, counts: Iterable[int]) -> int | None:
+        counted = list(counts)
+        total = sum(counted)
+        return None if not counted or (not total and self.unknown) else total
 
 
 def in_real_time(status: QueryStatus, ends: Offsets | str) -> QueryStatus:
@@ -224,11 +230,6 @@ def entry_of(value: bytes) -> LedgerEntry | MovedLedger | UnreadableEntry:
     entry = copies.newest(value, {}, TopicPartition("", 0))
     assert entry is not None
     return entry
-
-
-def _total(counts: Iterable[int]) -> int | None:
-    counted = list(counts)
-    return sum(counted) if counted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

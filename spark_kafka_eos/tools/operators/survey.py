@@ -162,9 +162,13 @@ class Survey:
         """The open parts whose producer id belongs to this id."""
         return self._parts_by_id.get(transactional_id, [])
 
-    def held_by(self, transactional_id: str) -> int:
-        """How many offsets this id holds back, as far as that is known."""
-        return sum(part.held_offsets or 0 for part in self.parts_of(transactional_id))
+    def held_by(self, transactional_id: str) -> int | None:
+        """How many offsets this id holds back, as far as that is known; None instead of 0 if a partition is unknown."""
+        counts = [part.held_offsets for part in self.parts_of(transactional_id)]
+        held = sum(count for count in counts if count is not None)
+        facts = self.transactions.get(transactional_id)
+        unseen = facts is not None and any(tp in self.unavailable for tp in facts.partitions)
+        return None if not held and (unseen or None in counts) else held
 
     @cached_property
     def _parts_by_id(self) -> dict[str, list[OpenPart]]:

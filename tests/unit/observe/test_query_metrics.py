@@ -118,6 +118,12 @@ def test_lags_are_those_of_a_topics_partitions_together(metrics):
     assert values(metrics, m.RECORDS_ABORTED) == {("copy",): 2}
 
 
+def test_how_late_a_topic_is_is_not_known_while_the_time_of_an_unread_record_is_not(metrics):
+    metrics.read(figures(SourceFigures()), lag={T0: 0, T1: 500_000, U0: 0}, waits_since={}, open_age={})
+    assert values(metrics, m.LAG) == {("copy", "t"): 500_000, ("copy", "u"): 0}
+    assert values(metrics, m.LAG_SECONDS) == {("copy", "u"): 0.0}
+
+
 def test_what_kafka_no_longer_answers_is_not_shown(metrics):
     metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, open_age={T0: 20.0})
     metrics.read(figures(SourceFigures(lso_lag=None)), lag={}, waits_since={}, open_age={})

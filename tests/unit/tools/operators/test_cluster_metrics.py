@@ -81,13 +81,27 @@ def test_a_query_has_its_ledger_and_its_lag_by_topic():
 
 def test_one_topic_name_in_two_sources_has_what_both_lack():
     """For example of two clusters: what one source has read hides nothing of the other."""
-    behind, done = ({T0: lag(10, 15, earliest=12, oldest=NOW - 3_000)}, {T0: lag(50, 50)})
-    sources = tuple(SourceLag(cluster=name, offsets={}, partitions=read) for name, read in zip("ab", (behind, done)))
-    for order in (sources, sources[::-1]):
-        series = cluster_series([replace(query(), sources=order)], Survey(taken_ms=NOW))
+    behind = SourceLag(cluster="a", offsets={}, partitions={T0: lag(10, 15, earliest=12, oldest=NOW - 3_000)})
+    done = SourceLag(cluster="b", offsets={}, partitions={T0: lag(50, 50)})
+    for sources in ((behind, done), (done, behind)):
+        series = cluster_series([replace(query(), sources=sources)], Survey(taken_ms=NOW))
         assert series.values(m.LAG) == {("orders", "t"): 3}
         assert series.values(m.LAG_SECONDS) == {("orders", "t"): 3.0}
         assert series.values(m.LOST) == {("orders", "t"): 2}
+
+
+def test_what_is_unknown_of_a_topic_is_not_shown_as_nothing():
+    """Of `t` the exporter may not read the records, and a partition of `u` has no leader."""
+    without_times = query(t0=lag(10, 1_000_010), t1=lag(5, 5), u0=lag(4, 4))
+    _, source = without_times.sources
+    orders = replace(without_times, sources=(replace(source, unknown={U1: "u-1 has no leader"}),))
+    series = cluster_series([orders], Survey(taken_ms=NOW))
+    assert series.values(m.LAG) == {("orders", "t"): 1_000_000}
+    assert series.values(m.LAG_SECONDS) == {}
+    assert series.values(m.LOST) == {("orders", "t"): 0}
+    behind = replace(source, partitions={U0: lag(4, 9, earliest=5)}, unknown={U1: "u-1 has no leader"})
+    series = cluster_series([replace(orders, sources=(behind,))], Survey(taken_ms=NOW))
+    assert (series.values(m.LAG), series.values(m.LOST)) == ({("orders", "u"): 4}, {("orders", "u"): 1}), "at least"
 
 
 def test_partitions_have_kip_98s_counts_and_what_hangs_in_them():

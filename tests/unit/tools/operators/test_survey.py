@@ -74,6 +74,19 @@ def test_only_the_oldest_open_transaction_holds_the_last_stable_offset():
     assert survey.parts_of("copy") == [younger]
 
 
+@pytest.mark.parametrize("offset", [20, None])
+def test_what_a_transaction_holds_is_unknown_where_a_partition_does_not_say_it(offset):
+    """Its leader is silent, or says what is open and not where the log ends."""
+    survey = Survey(
+        taken_ms=0,
+        listings=(TransactionListing(transactional_id="copy", producer_id=9, state="Ongoing", coordinator=1),),
+        transactions={"copy": facts()},
+        producers={} if offset is None else {T0: (producer(offset, producer_id=9),)},
+        unavailable={T0: "no answer"} if offset is None else {},
+    )
+    assert survey.held_by("copy") is None
+
+
 def test_what_is_not_known_is_not_judged():
     listing = TransactionListing(transactional_id="copy", producer_id=9, state="Ongoing", coordinator=1)
     [part] = Survey(taken_ms=0, listings=(listing,), producers={T0: (producer(3),)}, complete=True).open_parts
