@@ -8,7 +8,7 @@ transactional.ids and the last stable offset as what brokers should show.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.observe.metrics import Metric, Series, by_topic
@@ -18,7 +18,8 @@ from spark_kafka_eos.tools.operators.survey import Ending, Survey, active_ids, p
 MOST_IDS = 500
 """The most transactional.ids that have series: those that committed last, those whose transactions are oldest."""
 MOST_PARTITIONS = 1_000
-"""The most partitions that have series: those in which most offsets are held back."""
+"""The most partitions that have series: those in which something hangs or that cannot be judged, then those in which
+most offsets are held back."""
 
 UP = Metric("kafka_eos_cluster_up", "gauge", (), "1 if the cluster could be read, else 0, and there is nothing else.")
 LEDGER_BATCH = Metric(
@@ -192,7 +193,8 @@ def _add_partitions(series: Series, survey: Survey) -> None:
     counts = producer_counts(survey.producers)
     hanging = Counter(part.partition for part in survey.hanging)
     unknown = {part.partition for part in survey.open_parts if part.ending is Ending.UNKNOWN}
-    for tp in _most_held(survey):
+    unjudged = unknown | (survey.log_ends.keys() | survey.unavailable.keys()) - counts.keys()
+    for tp in _most_urgent(survey, unjudged | hanging.keys()):
         labels = tp.topic, str(tp.partition)
         if (log_ends := survey.log_ends.get(tp)) is not None:
             series.set(STABLE_OFFSET, *labels, value=log_ends.last_stable_offset)
@@ -202,10 +204,10 @@ def _add_partitions(series: Series, survey: Survey) -> None:
             series.set(OPEN, *labels, value=counts[tp].open_transactions)
             if hanging[tp] or tp not in unknown:
                 series.set(HANGING, *labels, value=hanging[tp])
-        series.set(UNJUDGED, *labels, value=tp not in counts or tp in unknown)
+        series.set(UNJUDGED, *labels, value=tp in unjudged)
 
 
-def _most_held(survey: Survey) -> Sequence[TopicPartition]:
+def _most_urgent(survey: Survey, urgent: Collection[TopicPartition]) -> Sequence[TopicPartition]:
     partitions = {*survey.log_ends, *survey.producers, *survey.unavailable}
     lags = {tp: survey.log_ends[tp].lag if tp in survey.log_ends else 0 for tp in partitions}
-    return sorted(lags, key=lambda tp: (-lags[tp], tp))[:MOST_PARTITIONS]
+    return sorted(lags, key=lambda tp: (tp not in urgent, -lags[tp], tp))[:MOST_PARTITIONS]

@@ -164,6 +164,20 @@ def test_a_large_cluster_has_a_bounded_number_of_series():
     assert min(series.values(m.LSO_LAG).values()) == 2
 
 
+def test_of_many_partitions_those_where_something_hangs_or_may_hang_are_the_last_to_be_left_out():
+    held = [TopicPartition("a", number) for number in range(MOST_PARTITIONS)]
+    survey = Survey(
+        taken_ms=NOW,
+        producers={**dict.fromkeys(held, ()), T0: (producer(T0, 9, 6),)},
+        log_ends={tp: LogEnds(last_stable_offset=0, high_watermark=5) for tp in held},
+        unavailable={U0: "u-0 has no leader"},
+        complete=True,
+    )
+    series = cluster_series([], survey)
+    assert len(series.values(m.UNJUDGED)) == MOST_PARTITIONS
+    assert (series.values(m.HANGING)["t", "0"], series.values(m.UNJUDGED)["u", "0"]) == (1, 1)
+
+
 @pytest.mark.parametrize("metric", CLUSTER_METRICS, ids=lambda metric: metric.name)
 def test_a_metrics_name_says_its_unit_and_kind(metric):
     assert metric.name.startswith("kafka_eos_cluster_")
