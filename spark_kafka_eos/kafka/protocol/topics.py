@@ -38,6 +38,15 @@ def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
     return {name: why for name in sorted(names) if (why := _unknown(described.get(name), name))}
 
 
+def undescribed(cluster: Cluster, topics: Iterable[str]) -> list[str]:
+    """Those of these topics that this principal may not describe, whether they exist or not.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    described = _described(cluster, set(topics))
+    return sorted(name for name, topic in described.items() if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 def deleted(cluster: Cluster, ids: Mapping[str, uuid.UUID]) -> list[str]:
     """The topics that no longer have these ids: they were deleted since, whether they were created again or not.
 

@@ -105,6 +105,11 @@ def not_looked_into(reader: QueryReader, skipped: int) -> Iterator[str]:
     """What may have further queries."""
     for node, why in sorted(reader.silent.items()):
         yield f"Broker {node} did not answer, so its groups are unknown: {why}."
+    if reader.hidden:
+        yield (
+            "Groups may be missing: this principal may not describe every one, or a coordinator did not answer; name "
+            "further ledger topics with --ledger-topic."
+        )
     if skipped:
         yield f"{skipped} more groups were not looked into; name further ledger topics with --ledger-topic."
 

@@ -17,7 +17,7 @@ from spark_kafka_eos.tools.cli.query_tables import not_looked_into
 from spark_kafka_eos.tools.cli.top_rows import Picture
 from spark_kafka_eos.tools.cli.top_screen import LONGEST_S, SHORTEST_S, Top
 from spark_kafka_eos.tools.cli.transactions import ANSWER_MS
-from spark_kafka_eos.tools.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.tools.operators.open_transactions import partitions_of, survey, topics_left_out
 from spark_kafka_eos.tools.operators.queries import QueryReader
 
 MOST_PARTITIONS = 2_000  # that are looked at each time, unless topics are named
@@ -66,6 +66,8 @@ class Look:
             queries = []
             remarks.append(f"no queries: {error.what}")
         partitions = partitions_of(self._cluster, self._topics)
+        if self._topics is None:
+            remarks += [f"topics may be missing: {why}" for why in topics_left_out(self._cluster)]
         if self._topics is None and len(partitions) > MOST_PARTITIONS:
             remarks.append(
                 f"of {len(partitions)} partitions, only those that queries write, and those of open transactions: "

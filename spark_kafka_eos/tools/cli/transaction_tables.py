@@ -180,6 +180,7 @@ def _remarks(survey: Survey) -> Iterator[Text]:
     if lacking:
         yield Text(f"{len(lacking)} more open transactions could not be described.")
     reasons = [f"Broker {node} did not answer: {why}." for node, why in sorted(survey.silent.items())]
+    reasons += [f"Topics may be missing: {why}." for why in survey.left_out]
     reasons += [f"Not looked at: {why}." for why in dict.fromkeys(survey.unavailable.values())]
     yield from map(Text, reasons[:_REASONS])
     if len(reasons) > _REASONS:
@@ -303,4 +304,5 @@ def _unanswered(survey: Survey) -> Mapping[str, Any]:
     return {
         "silent_brokers": {str(node): why for node, why in sorted(survey.silent.items())},
         "unread_partitions": {str(tp): why for tp, why in sorted(survey.unavailable.items())},
+        "topics_left_out": list(survey.left_out),
     }

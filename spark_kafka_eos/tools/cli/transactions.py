@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from spark_kafka_eos.tools.cli.shown import AsJson, Watch, watch
 from spark_kafka_eos.tools.cli.terminal import Console
 from spark_kafka_eos.tools.operators.abort import AbortDecision
 from spark_kafka_eos.tools.operators.ending import ABORT_MS, HangingPart, OwnedTransaction, owner_of
-from spark_kafka_eos.tools.operators.open_transactions import partitions_of, survey
+from spark_kafka_eos.tools.operators.open_transactions import partitions_of, survey, topics_left_out
 from spark_kafka_eos.tools.operators.queries import taking_part
 from spark_kafka_eos.tools.operators.survey import Survey
 
@@ -102,14 +102,14 @@ def hanging(
               3: it could not be checked, or not in all partitions
     """
     with _cluster(bootstrap_servers, properties) as cluster:
-        snapshot = survey(cluster, partitions_of(cluster, topic), now_ms=_now())
+        snapshot = _of_topics(cluster, topic)
     if as_json:
         print(json.dumps(tables.hanging_json(snapshot), indent=1))
     else:
         Console(highlight=False).print(tables.hanging(snapshot))
     if snapshot.hanging:
         raise typer.Exit(FAILED)
-    if snapshot.unavailable or tables.suspected(snapshot):
+    if snapshot.unavailable or snapshot.left_out or tables.suspected(snapshot):
         raise typer.Exit(NOT_CHECKED)
 
 
@@ -124,7 +124,7 @@ def counts(
     """Count transactional ids by coordinator, and producer ids and open transactions by partition (KIP-98)."""
     with _cluster(bootstrap_servers, properties) as cluster:
         watch(
-            lambda: survey(cluster, partitions_of(cluster, topic), now_ms=_now()),
+            lambda: _of_topics(cluster, topic),
             every,
             view=tables.counts,
             to_json=tables.counts_json,
@@ -226,6 +226,12 @@ def _place(
 
 
 # -- looking
+
+
+def _of_topics(cluster: Cluster, topics: list[str] | None) -> Survey:
+    """What is open in these topics, by default in all."""
+    snapshot = survey(cluster, partitions_of(cluster, topics), now_ms=_now())
+    return snapshot if topics else replace(snapshot, left_out=topics_left_out(cluster))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

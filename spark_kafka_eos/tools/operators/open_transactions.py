@@ -23,11 +23,12 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts, Unavailable, is_open, open_in
 from spark_kafka_eos.kafka.protocol.producers import producers
-from spark_kafka_eos.kafka.reserved_topics import TRANSACTIONS_TOPIC
+from spark_kafka_eos.kafka.protocol.topics import undescribed
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.tools.operators.survey import Survey, TransactionListing
 
-_ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a transactional.id that nobody has
+_ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a transactional.id, and a topic, that nobody has
 _AT_ONCE = 500  # entries of one request, as Kafka's own tool asks for
 _NOT_SHOWN = (  # since it was listed
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -116,6 +117,16 @@ def partitions_of(cluster: Cluster, topics: Iterable[str] | None = None) -> list
     names = cluster.topic_names(internal=True) if topics is None else sorted(set(topics))
     cluster.refresh(names)
     return [TopicPartition(name, number) for name in names for number in sorted(cluster.topic(name).partitions)]
+
+
+def topics_left_out(cluster: Cluster) -> tuple[str, ...]:
+    """Why `partitions_of` all topics may lack some: brokers leave out, without an error, what this principal may not
+    describe. A topic that is named has the error, also one that nobody has.
+    """
+    denied = undescribed(cluster, [_ANYBODY, OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+    if _ANYBODY in denied:
+        return ("brokers leave out topics that this principal may not describe, and it may not describe every topic",)
+    return tuple(f"this principal lacks Describe on topic {name}" for name in denied)
 
 
 class _Listed(NamedTuple):

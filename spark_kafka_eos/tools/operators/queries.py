@@ -69,6 +69,7 @@ class QueryReader:
                 self._follow(only)
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
         self.silent: dict[int, str] = {}  # brokers whose groups `find` could not list, and why
+        self.hidden = False  # whether groups may be missing in what `find` listed
         self.outputs: set[str] = set()  # topics that queries wrote, by the commits of any `read`
 
     @property
@@ -106,12 +107,13 @@ class QueryReader:
         Returns how many of these groups were not looked into: it asks at most `most`, first those whose id is in no
         known ledger topic, and not every one may be described, or has a coordinator that answers. Of the others, which
         lead on only if the ledger is in two topics, those beyond `most` are not counted. Those of the brokers in
-        `silent` are unknown. Raises as `read` does.
+        `silent` are unknown, and `hidden` says that a group may not be listed. Raises as `read` does.
         """
         for ledger in self._ledgers.values():
             ledger.read()
         ids = {name for ledger in self._ledgers.values() for name in _here(ledger)}
         names, self.silent = group_ids(self._cluster)
+        self.hidden = not _sees_every_group(self._cluster)
         pointed = [name.removesuffix(LEDGER_GROUP) for name in names if name.endswith(LEDGER_GROUP)]
         known = {name for name in pointed if name in ids}
         asked = failed = skipped = 0
@@ -277,7 +279,7 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
     if value is not None:
         return _decoded(value)
     if query is None:
-        if unseen or reader.silent or not _sees_every_group(cluster):
+        if unseen or reader.silent or reader.hidden:
             raise ToolFailed(
                 f"no coordinator knows the transactional id of {producer}, and not every group `<transactional id>"
                 f"{LEDGER_GROUP}`, by which ledgers are found, could be looked into: whether a query committed a batch "
@@ -314,7 +316,7 @@ def _sees_every_group(cluster: Cluster) -> bool:
     """Whether this principal may describe any group: ListGroups leaves out the others without an error."""
     try:
         GroupCoordinator(cluster, _ANYBODY).fetch_all(require_stable=False)
-    except AuthorizationFailed:
+    except KafkaEosError:
         return False
     return True
 

@@ -116,8 +116,9 @@ class Survey:
 
     `listings` are all transactional.ids that this principal may describe, `transactions` those that were described, by
     id. `producers` and `log_ends` are of the partitions that were looked at. `unavailable` and `silent` are the
-    partitions and brokers that did not answer, with the reason. `complete`: every transaction of the cluster is in
-    `listings`, so that a producer id without one hangs. `transaction_version` is the cluster's.
+    partitions and brokers that did not answer, with the reason; `left_out`: why topics may be missing. `complete`:
+    every transaction of the cluster is in `listings`, so that a producer id without one hangs. `transaction_version` is
+    the cluster's.
     """
 
     taken_ms: int
@@ -127,6 +128,7 @@ class Survey:
     log_ends: Mapping[TopicPartition, LogEnds] = field(default_factory=dict)
     unavailable: Mapping[TopicPartition, str] = field(default_factory=dict)
     silent: Mapping[int, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     complete: bool = False
     transaction_version: int = 0
 

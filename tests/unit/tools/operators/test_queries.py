@@ -60,6 +60,7 @@ def test_at_most_so_many_groups_are_asked_and_the_rest_is_counted(monkeypatch, o
     names = ["a group", *(f"id-{number}.ledger" for number in range(others))]
     monkeypatch.setattr(queries, "group_ids", lambda _: (names, {}))
     monkeypatch.setattr(queries, "GroupCoordinator", Group)
+    monkeypatch.setattr(queries, "_sees_every_group", lambda _: True)
     reader = QueryReader(cast("Cluster", None), ledger_topics=[])
     monkeypatch.setattr(reader, "_ledgers", {})
     assert reader.find() == left
@@ -282,6 +283,19 @@ def test_a_list_of_queries_is_shown_though_a_broker_is_silent_and_says_what_it_m
         done = CliRunner().invoke(query.query, ["list", "--bootstrap-servers", "b:1", *flags])
         assert (done.exit_code, said in getattr(done, where), "id" in done.stdout) == (3, True, True), done.output
     assert [each["transactional_id"] for each in json.loads(done.stdout)] == ["id"]
+
+
+def test_a_list_of_queries_is_not_said_to_be_all_if_groups_may_be_left_out(committed, monkeypatch):
+    """ListGroups leaves out what this principal may not describe, without an error."""
+    kafka, _ = committed
+    kafka.meets["OffsetFetch"] = lambda request, answer: (
+        answer() if request.group_id == "id.ledger" else refused(GROUP_NOT_ALLOWED)(request, answer)
+    )
+    monkeypatch.setattr(query, "Cluster", lambda _: kafka.cluster())
+    said = "Groups may be missing: this principal may not describe every one"
+    for flags, where in ([], "stdout"), (["--json"], "stderr"):
+        done = CliRunner().invoke(query.query, ["list", "--bootstrap-servers", "b:1", *flags])
+        assert (done.exit_code, said in getattr(done, where), "id" in done.stdout) == (3, True, True), done.output
 
 
 def test_json_says_beside_it_why_there_is_no_query(monkeypatch):
