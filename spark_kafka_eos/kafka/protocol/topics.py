@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka.protocol.metadata import MetadataRequest
 
-from spark_kafka_eos.kafka.errors import UnknownTopic
+from spark_kafka_eos.kafka.errors import KafkaEosError, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.backoff import OUTDATED_LEADER_MS
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -36,6 +36,25 @@ def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
     names = set(topics)
     described = _described(cluster, names)
     return {name: why for name in sorted(names) if (why := _unknown(described.get(name), name))}
+
+
+def by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, str]]:
+    """The partitions by the node id of their leader, sorted, and why the others have none that is known."""
+    led: dict[int, list[TopicPartition]] = {}
+    reasons: dict[TopicPartition, str] = {}
+    for tp in sorted(set(partitions)):
+        try:
+            description = cluster.topic(tp.topic).partitions.get(tp.partition)
+        except KafkaEosError as error:
+            reasons[tp] = error.what
+            continue
+        if description is None or description.leader < 0:
+            reasons[tp] = f"{tp} has no leader"
+        else:
+            led.setdefault(description.leader, []).append(tp)
+    return led, reasons
 
 
 def undescribed(cluster: Cluster, topics: Iterable[str]) -> list[str]:

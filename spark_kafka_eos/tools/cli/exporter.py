@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +32,7 @@ from spark_kafka_eos.tools.operators.cluster_metrics import CLUSTER_METRICS, dow
 from spark_kafka_eos.tools.operators.cluster_watch import ClusterWatch
 
 _ANSWER_MS = 10_000  # a broker that takes longer is shown as one that does not answer
+_OLD_SECONDS, _OLD_LOOKS = 120.0, 4  # figures are old after so long, and so many looks that were due
 
 
 def exporter(
@@ -98,11 +100,14 @@ def _values(series: Series) -> Iterable[dict[str, Any]]:
 
 def _serve(watch: ClusterWatch, host: str, port: int, interval: float) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    latest = down()
-    endpoint = Endpoint(CLUSTER_METRICS, lambda: latest, host=host.strip(), port=port)
+    latest, until = down(), 0.0  # a look that waits for brokers may take longer than the next one's turn
+    endpoint = Endpoint(
+        CLUSTER_METRICS, lambda: latest if monotonic() < until else down(), host=host.strip(), port=port
+    )
     try:
         while True:
             latest = watch.look_again()
+            until = monotonic() + max(_OLD_SECONDS, _OLD_LOOKS * interval)
             time.sleep(interval)
     finally:
         endpoint.close()

@@ -21,7 +21,13 @@ MOST_PARTITIONS = 1_000
 """The most partitions that have series: those in which something hangs or that cannot be judged, then those in which
 most offsets are held back."""
 
-UP = Metric("kafka_eos_cluster_up", "gauge", (), "1 if the cluster could be read, else 0, and there is nothing else.")
+UP = Metric(
+    "kafka_eos_cluster_up",
+    "gauge",
+    (),
+    "1 if the cluster could be read in the last two minutes, or at one of the last four looks, else 0, and there is "
+    "nothing else.",
+)
 LEDGER_BATCH = Metric(
     "kafka_eos_cluster_ledger_batch", "gauge", ("transactional_id",), "The batch that was committed last."
 )

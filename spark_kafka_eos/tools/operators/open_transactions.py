@@ -23,7 +23,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts, Unavailable, is_open, open_in
 from spark_kafka_eos.kafka.protocol.producers import producers
-from spark_kafka_eos.kafka.protocol.topics import undescribed
+from spark_kafka_eos.kafka.protocol.topics import by_leader, undescribed
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.tools.operators.survey import Survey, TransactionListing
@@ -241,19 +241,9 @@ def _describe_all(
 
 def _look(cluster: Cluster, partitions: Collection[TopicPartition] | None) -> _Looked:
     """Producers and log ends of these partitions, from their leaders one by one."""
-    looked = _Looked({}, {}, {})
-    by_leader: dict[int, list[TopicPartition]] = {}
-    for tp in sorted(partitions or ()):
-        try:
-            description = cluster.topic(tp.topic).partitions.get(tp.partition)
-        except KafkaEosError as error:
-            looked.unavailable[tp] = error.what
-            continue
-        if description is None or description.leader < 0:
-            looked.unavailable[tp] = f"{tp} has no leader"
-        else:
-            by_leader.setdefault(description.leader, []).append(tp)
-    for theirs in by_leader.values():
+    led, unled = by_leader(cluster, partitions or ())
+    looked = _Looked({}, {}, unled)
+    for theirs in led.values():
         for at in range(0, len(theirs), _AT_ONCE):
             _ask_leader(cluster, theirs[at : at + _AT_ONCE], looked)
     return looked

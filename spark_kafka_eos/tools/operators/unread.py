@@ -5,10 +5,10 @@ It is for operators, whose cluster may be ill: a partition that cannot be read i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from spark_kafka_eos.errors import KafkaEosError
+from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, UnknownTopic
 from spark_kafka_eos.kafka.fetching.fetch import Fetcher
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.fetching.visibility import visible_batches
@@ -16,7 +16,7 @@ from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartitio
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import LogEnds
-from spark_kafka_eos.kafka.protocol.topics import unavailable
+from spark_kafka_eos.kafka.protocol.topics import by_leader, unavailable
 from spark_kafka_eos.kafka.wire.decode import decode
 
 # The Java producer's default batch.size. Most record batches are not larger, so one request covers all partitions.
@@ -42,28 +42,34 @@ def log_ranges(
     if not asked:
         return {}, {}
     unknown = unavailable(cluster, asked)
+    led, unled = by_leader(cluster, asked - unknown.keys())
+    unknown |= unled
     ranges: dict[TopicPartition, LogRange] = {}
-    _ask(cluster, asked - unknown.keys(), ranges, unknown)
+    for partitions_of_leader in led.values():
+        _ask(cluster, partitions_of_leader, ranges, unknown)
     return ranges, unknown
 
 
 def _ask(
     cluster: Cluster,
-    partitions: set[TopicPartition],
+    partitions: Collection[TopicPartition],
     ranges: dict[TopicPartition, LogRange],
     unknown: dict[TopicPartition, str],
 ) -> None:
-    """All partitions at once if that works, else topic by topic: one does not hide the others."""
+    """Those of one leader at once if that works, topic by topic if one may not be read: it does not hide the others. A
+    leader that does not answer is waited for once.
+    """
     topics = sorted({tp.topic for tp in partitions})
     try:
-        cluster.refresh(topics)
         first, log_ends = offsets.earliest(cluster, partitions), offsets.log_ends(cluster, partitions)
-    except KafkaEosError as error:
+    except (AuthorizationFailed, UnknownTopic) as error:
         if len(topics) == 1:
             unknown.update(dict.fromkeys(partitions, error.what))
             return
         for topic in topics:
-            _ask(cluster, {tp for tp in partitions if tp.topic == topic}, ranges, unknown)
+            _ask(cluster, [tp for tp in partitions if tp.topic == topic], ranges, unknown)
+    except KafkaEosError as error:
+        unknown.update(dict.fromkeys(partitions, error.what))
     else:
         ranges.update({tp: LogRange(first[tp], log_ends[tp]) for tp in partitions})
 

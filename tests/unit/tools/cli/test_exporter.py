@@ -58,6 +58,25 @@ def test_a_cluster_that_does_not_answer_is_logged_once_for_each_error_and_shown_
     ]
 
 
+@pytest.mark.parametrize(("interval", "seconds", "up"), [(15, 119, 1), (15, 121, 0), (60, 239, 1), (60, 241, 0)])
+def test_figures_that_a_slow_look_leaves_old_are_not_served_as_those_of_now(caplog, monkeypatch, interval, seconds, up):
+    caplog.set_level("INFO")
+    now = [0.0]
+
+    def sleep(_):
+        now[0] = seconds
+        [address] = set(re.findall(r"http://\S+", caplog.text))
+        with urllib.request.urlopen(address) as response:
+            assert f"kafka_eos_cluster_up {up}.0".encode() in response.read()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClusterWatch, "look_again", lambda _: cluster_series([], Survey(taken_ms=0)))
+    monkeypatch.setattr("spark_kafka_eos.tools.cli.exporter.monotonic", lambda: now[0])
+    monkeypatch.setattr("spark_kafka_eos.tools.cli.exporter.time", SimpleNamespace(sleep=sleep))
+    done = run("--bootstrap-servers", "b:1", "--port", "0", "--interval", str(interval))
+    assert not isinstance(done.exception, AssertionError), done.exception
+
+
 def test_it_looks_at_the_cluster_every_15_seconds_however_often_it_is_scraped(caplog, monkeypatch):
     caplog.set_level("INFO")
     looks: list[int] = []
