@@ -304,7 +304,7 @@ def test_an_unknown_id_and_a_missing_ledger_topic_are_told_apart(copy, command):
     commit(copy(), 0, 0, 100)
     assert "no query with transactional.id 'nobody' has committed here" in command("show", "nobody", code=3)
     assert "there is no topic 'nothing' on this cluster" in command("show", "nobody", ledger_topic="nothing", code=3)
-    assert "there is no topic nothing" in command("list", ledger_topic="nothing")
+    assert "there is no topic nothing" in command("list", ledger_topic="nothing", code=3)
 
 
 def test_watching_prints_a_line_of_json_each_time_until_it_is_interrupted(copy, command, monkeypatch):

@@ -96,13 +96,16 @@ def remarks(reader: QueryReader, snapshot: Snapshot, skipped: int) -> Iterator[T
 def gaps(reader: QueryReader, snapshot: Snapshot, skipped: int) -> Iterator[str]:
     """Why there may be no query, or not every one; no JSON says it."""
     if not snapshot.queries:
-        missing = f": there is no topic {', '.join(reader.missing)}" if reader.missing else ""
+        missing = f": there is no topic {', '.join(reader.missing)}" if reader.missing and not reader.named else ""
         yield f"No query has committed to this cluster{missing}."
     yield from not_looked_into(reader, skipped)
 
 
 def not_looked_into(reader: QueryReader, skipped: int) -> Iterator[str]:
     """What may have further queries."""
+    if reader.named:
+        for topic in reader.missing:
+            yield f"Not looked into: there is no topic {topic}, or this principal may not describe it."
     for node, why in sorted(reader.silent.items()):
         yield f"Broker {node} did not answer, so its groups are unknown: {why}."
     if reader.hidden:

@@ -53,6 +53,7 @@ class Look:
     def __init__(self, cluster: Cluster, *, topics: Sequence[str] | None, ledger_topics: Sequence[str] | None) -> None:
         self._cluster, self._topics = cluster, topics
         self._queries = QueryReader(cluster, ledger_topics=ledger_topics or [LEDGER_TOPIC])
+        self._named = bool(ledger_topics)
         self._incomplete: list[str] = []
         if not ledger_topics:
             with contextlib.suppress(BrokerError):  # not allowed to read a ledger topic: every look says it
@@ -65,6 +66,8 @@ class Look:
         except BrokerError as error:  # not allowed to read a ledger topic, for example
             queries = []
             remarks.append(f"no queries: {error.what}")
+        if self._named:
+            remarks += [f"there is no topic {topic}" for topic in self._queries.missing]
         partitions = partitions_of(self._cluster, self._topics)
         if self._topics is None:
             remarks += [f"topics may be missing: {why}" for why in topics_left_out(self._cluster)]

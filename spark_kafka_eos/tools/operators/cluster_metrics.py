@@ -98,6 +98,12 @@ UNJUDGED = Metric(
     ("topic", "partition"),
     "1 if it is not known of every transaction that may be open in the partition whether it hangs, else 0.",
 )
+MISSING = Metric(
+    "kafka_eos_cluster_missing_ledger_topics",
+    "gauge",
+    (),
+    "Ledger topics to look at that do not exist, or that the exporter may not describe.",
+)
 SILENT = Metric(
     "kafka_eos_cluster_silent_brokers",
     "gauge",
@@ -119,6 +125,7 @@ ACTIVE_IDS = Metric(
 
 CLUSTER_METRICS: tuple[Metric, ...] = (
     UP,
+    MISSING,
     LEDGER_BATCH,
     COMMITS,
     LAST_COMMIT,
@@ -144,10 +151,11 @@ def down() -> Series:
     return series
 
 
-def cluster_series(queries: Iterable[QueryStatus], survey: Survey) -> Series:
-    """The values of all metrics, as of the survey."""
+def cluster_series(queries: Iterable[QueryStatus], survey: Survey, *, missing: int = 0) -> Series:
+    """The values of all metrics, as of the survey; `missing` ledger topics are not there."""
     series = Series()
     series.set(UP, value=1)
+    series.set(MISSING, value=missing)
     latest = sorted(queries, key=lambda query: query.last.record.timestamp_ms if query.last else 0, reverse=True)
     for query in latest[:MOST_IDS]:
         _add_query(series, query, survey.taken_ms)

@@ -36,11 +36,20 @@ class ClusterWatch:
         self._reader = QueryReader(cluster, ledger_topics=ledger_topics, sources=sources)
         self._ledger_topics = ledger_topics
         self._trouble = ""
+        self._missed: set[str] = set()  # ledger topics that did not exist at the last look, which is logged
 
     def look(self) -> Series:
         """The metrics as of now. Raises AuthorizationFailed, UnknownTopic, BrokerError, BrokerUnreachable."""
         queries = self._reader.read(times=True, owners=False)
-        ledgers = set(self._ledger_topics) - set(self._reader.missing)
+        missing = set(self._reader.missing)
+        for topic in sorted(missing - self._missed):
+            _log.warning(
+                "there is no ledger topic %s, or this principal may not describe it: its queries are not seen. "
+                "--ledger-topic names others",
+                topic,
+            )
+        self._missed = missing
+        ledgers = set(self._ledger_topics) - missing
         outputs = self._reader.outputs
         there = outputs - unknown(self._cluster, outputs).keys() if outputs else outputs
         topics = {*self._topics, *ledgers, *there}
@@ -48,7 +57,7 @@ class ClusterWatch:
         transactions = survey(
             self._cluster, self._read_by(queries).union(others), now_ms=int(time.time() * 1e3), open_too=True
         )
-        return cluster_series(queries, transactions)
+        return cluster_series(queries, transactions, missing=len(self._reader.missing))
 
     def look_again(self) -> Series:
         """The same; if the cluster cannot be read, the metrics say so. An error is logged until another one comes."""

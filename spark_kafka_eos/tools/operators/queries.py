@@ -67,6 +67,7 @@ class QueryReader:
         if ledger_topics is None and only is not None:
             with contextlib.suppress(AuthorizationFailed):  # the default one may be the right one
                 self._follow(only)
+        self.named = ledger_topics is not None
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
         self.silent: dict[int, str] = {}  # brokers whose groups `find` could not list, and why
         self.hidden = False  # whether groups may be missing in what `find` listed

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from spark_kafka_eos.errors import BrokerUnreachable, ConfigurationError
 from spark_kafka_eos.tools.cli.exporter import exporter
-from spark_kafka_eos.tools.operators.cluster_metrics import UP, cluster_series
+from spark_kafka_eos.tools.operators import cluster_watch
+from spark_kafka_eos.tools.operators.cluster_metrics import MISSING, UP, cluster_series
 from spark_kafka_eos.tools.operators.cluster_watch import ClusterWatch
 from spark_kafka_eos.tools.operators.survey import Survey
+from tests.model_kafka import KafkaModel
 
 APP = typer.Typer()
 APP.command()(exporter)
@@ -56,6 +58,15 @@ def test_a_cluster_that_does_not_answer_is_logged_once_for_each_error_and_shown_
         "nobody there",
         "worse. Nothi",
     ]
+
+
+def test_a_ledger_topic_that_does_not_exist_is_counted_and_logged_once(caplog, monkeypatch):
+    monkeypatch.setattr(cluster_watch, "survey", lambda *_, **__: Survey(taken_ms=0))
+    watch = ClusterWatch(KafkaModel().cluster(), ledger_topics=["orders-leger"])
+    for _ in range(2):
+        assert watch.look_again().values(MISSING) == {(): 1}
+    (warned,) = caplog.messages
+    assert warned.startswith("there is no ledger topic orders-leger, or this principal may not describe it")
 
 
 @pytest.mark.parametrize(("interval", "seconds", "up"), [(15, 119, 1), (15, 121, 0), (60, 239, 1), (60, 241, 0)])

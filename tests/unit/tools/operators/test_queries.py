@@ -298,6 +298,20 @@ def test_a_list_of_queries_is_not_said_to_be_all_if_groups_may_be_left_out(commi
         assert (done.exit_code, said in getattr(done, where), "id" in done.stdout) == (3, True, True), done.output
 
 
+def test_a_ledger_topic_that_is_named_and_does_not_exist_is_said(committed, monkeypatch):
+    kafka, _ = committed
+    monkeypatch.setattr(query, "Cluster", lambda _: kafka.cluster())
+    (there,) = kafka.cluster().existing(["kafka-eos-ledger", "own"], patience_ms=0)
+    said = "there is no topic typo"
+    for flags, where in ([], "stdout"), (["--json"], "stderr"):
+        named = ["--bootstrap-servers", "b:1", "--ledger-topic", there, "--ledger-topic", "typo"]
+        done = CliRunner().invoke(query.query, ["list", *named, *flags])
+        assert (done.exit_code, said in getattr(done, where), "id" in done.stdout) == (3, True, True), done.output
+    monkeypatch.setattr(top, "survey", lambda *_, **__: Survey(taken_ms=0))
+    (remark,) = top.Look(kafka.cluster(), topics=None, ledger_topics=[there, "typo"])().remarks
+    assert said in remark
+
+
 def test_json_says_beside_it_why_there_is_no_query(monkeypatch):
     monkeypatch.setattr(queries, "group_ids", lambda _: ([], {}))
     monkeypatch.setattr(query, "Cluster", lambda _: KafkaModel().cluster())
