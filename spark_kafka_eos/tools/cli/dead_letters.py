@@ -15,11 +15,12 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 
+from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.partitions import OffsetRange
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.cli.bars import Bars
-from spark_kafka_eos.tools.cli.errors import FAILED
+from spark_kafka_eos.tools.cli.errors import FAILED, confirmed
 from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, QueryOptions, client_of, parse_pairs
 from spark_kafka_eos.tools.cli.shown import AsJsonOnce, moment, size
 from spark_kafka_eos.tools.cli.terminal import Console, Text
@@ -169,7 +170,8 @@ def replay_(
             require_named(planned, [*(destination or ()), *([to] if to else [])])
         if sends and not yes:
             Console(stderr=True, highlight=False).print(parts(planned))
-            typer.confirm("Send them?", abort=True, err=True)
+            if not confirmed("Send them?"):
+                raise ToolFailed("nobody confirmed it", action="Nothing was sent. --yes sends them without a question.")
         if sends:
             with Bars() as bars:
                 run(cluster, planned, to, _bar(bars, "sending", planned.records))

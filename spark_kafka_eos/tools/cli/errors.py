@@ -36,6 +36,18 @@ def exit_code(error: KafkaEosError) -> int:
     return USAGE if isinstance(error, ConfigurationError) else NOT_CHECKED
 
 
+def confirmed(question: str) -> bool:
+    """Whether an operator says yes; not without a terminal. Ctrl-C ends the command with the exit code that it has
+    everywhere: Typer takes it for a no.
+    """
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort as abort:
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise typer.Exit(INTERRUPTED) from abort
+        return False
+
+
 class Commands(TyperGroup):
     """A group of commands. An expected error is a short message, Ctrl-C is none."""
 

@@ -18,7 +18,7 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.words import printable
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.tools.cli import transaction_tables as tables
-from spark_kafka_eos.tools.cli.errors import FAILED, NOT_CHECKED
+from spark_kafka_eos.tools.cli.errors import FAILED, NOT_CHECKED, confirmed
 from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.tools.cli.shown import AsJson, Watch, watch
 from spark_kafka_eos.tools.cli.terminal import Console
@@ -178,7 +178,8 @@ def abort(
         )
         decision = target.judge()
         if decision.abort and not (dry_run or yes):
-            typer.confirm(f"{printable(target.plan())}\nReally?", abort=True, err=True)
+            if not confirmed(f"{printable(target.plan())}\nReally?"):
+                raise typer.Abort
             decision = target.judge()  # it may have ended, or gone on, in the meantime
         if decision.abort and not dry_run:
             target.abort()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.kafka.partitions import TopicPartition
+from spark_kafka_eos.tools.cli import dead_letters
 from spark_kafka_eos.tools.cli.dead_letters import counts, listing, parts, said, tally, to_json
+from spark_kafka_eos.tools.cli.errors import confirmed
 from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.replay.plan import Stream
 from spark_kafka_eos.tools.replay.send import ReplayPlan
@@ -105,3 +113,30 @@ def test_brokers_that_are_missing_are_a_usage_error_that_names_the_flag(command)
     ended = CliRunner().invoke(app, ["dead-letters", command, "dead"])
     assert ended.exit_code == 2
     assert "--bootstrap-servers (option kafka.bootstrap.servers): is required." in ended.stderr
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 3), ("", 3)], ids=["yes", "no", "no terminal"])
+def test_a_replay_that_nobody_confirms_is_not_taken_for_one_that_left_some(monkeypatch, answer, code):
+    planned = ReplayPlan(
+        query_id="q", ends={}, parts=(cast("Any", SimpleNamespace(positions=[1], targets=())),), skipped={}
+    )
+    ran: list[ReplayPlan] = []
+    monkeypatch.setattr(dead_letters, "Cluster", lambda _: nullcontext())
+    monkeypatch.setattr(dead_letters, "ranges_of", lambda *_: [])
+    monkeypatch.setattr(dead_letters, "plan", lambda *_, **__: planned)
+    monkeypatch.setattr(dead_letters, "parts", lambda _: "")
+    monkeypatch.setattr(dead_letters, "require_named", lambda *_: None)
+    monkeypatch.setattr(dead_letters, "run", lambda *_: ran.append(planned))
+    done = CliRunner().invoke(app, ["dead-letters", "replay", "dead", "--bootstrap-servers", "b:1"], input=answer)
+    assert (done.exit_code, len(ran)) == (code, code == 0), done.output
+    assert ("Nothing was sent." in done.stderr) == (code == 3)
+
+
+def test_ctrl_c_at_a_question_is_ctrl_c(monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", interrupted)
+    with pytest.raises(typer.Exit) as ended:
+        confirmed("Really?")
+    assert ended.value.exit_code == 130
