@@ -132,8 +132,8 @@ LAG_SECONDS = Metric(
     "kafka_eos_lag_seconds",
     "gauge",
     ("query", "topic"),
-    "Age of the oldest record that could be read and is not in a completed batch; 0 if there is none, absent if that "
-    "of a partition is not known.",
+    "Age of the oldest record that could be read and is not in a completed batch, as far as it is known; 0 if there is "
+    "none, absent instead of 0 if that of a partition is not known.",
 )
 LSO_LAG = Metric(
     "kafka_eos_lso_lag_offsets",
@@ -317,7 +317,7 @@ class QueryMetrics:
     ) -> None:
         """Include what is known of a query's sources: the `lag` of each partition in offsets, since when its oldest
         unread record waits, in seconds since 1970, and the `open_age`, in seconds, of the transaction that holds its
-        last stable offset. Partitions of which that is unknown are left out; of how late it is, their whole topics.
+        last stable offset. Partitions of which that is unknown are left out.
         """
         with self._lock:
             label, query = self._query(figures.query_id, figures.name)
@@ -331,7 +331,7 @@ class QueryMetrics:
             series.clear(*_OF_NOW)
             undated = {tp.topic for tp, offsets in lag.items() if offsets and tp not in waits_since}
             waits = {tp: 0.0 for tp, offsets in lag.items() if not offsets} | dict(waits_since)
-            query.waits_since = {tp: since for tp, since in waits.items() if tp.topic not in undated}
+            query.waits_since = {tp: since for tp, since in waits.items() if since or tp.topic not in undated}
             held_back = {tp: lag for source in figures.sources for tp, lag in (source.lso_lag or {}).items()}
             for metric, by_partition, combine in (
                 (LAG, lag, sum),

@@ -54,8 +54,8 @@ LAG_SECONDS = Metric(
     "kafka_eos_cluster_lag_seconds",
     "gauge",
     ("transactional_id", "topic"),
-    "Age of the oldest record that could be read and is not committed; 0 if there is none, absent if that of a "
-    "partition is not known.",
+    "Age of the oldest record that could be read and is not committed, as far as it is known; 0 if there is none, "
+    "absent instead of 0 if that of a partition is not known.",
 )
 LOST = Metric(
     "kafka_eos_cluster_lost_offsets",
@@ -187,18 +187,14 @@ def _add_query(series: Series, query: QueryStatus, now_ms: int) -> None:
                 lags.setdefault(tp, []).append(lag)
                 if lag.late_ms(now_ms) is None:
                     undated.add(tp.topic)
-    late = {
-        tp: max(lag.late_ms(now_ms) or 0 for lag in theirs) / 1e3
-        for tp, theirs in lags.items()
-        if tp.topic not in unknown | undated
-    }
-    for metric, values, combine in (
-        (LAG, {tp: sum(lag.unread for lag in theirs) for tp, theirs in lags.items()}, sum),
-        (LAG_SECONDS, late, max),
-        (LOST, {tp: sum(lag.lost for lag in theirs) for tp, theirs in lags.items()}, sum),
+    late = {tp: max(lag.late_ms(now_ms) or 0 for lag in theirs) / 1e3 for tp, theirs in lags.items()}
+    for metric, values, combine, in_doubt in (
+        (LAG, {tp: sum(lag.unread for lag in theirs) for tp, theirs in lags.items()}, sum, unknown),
+        (LAG_SECONDS, late, max, unknown | undated),
+        (LOST, {tp: sum(lag.lost for lag in theirs) for tp, theirs in lags.items()}, sum, unknown),
     ):
         # What is known of a topic is the least that there is; so 0 says nothing if a partition is unknown.
-        shown = {tp: value for tp, value in values.items() if value or tp.topic not in unknown}
+        shown = {tp: value for tp, value in values.items() if value or tp.topic not in in_doubt}
         for topic, value in by_topic(shown, combine).items():
             series.set(metric, name, topic, value=value)
 

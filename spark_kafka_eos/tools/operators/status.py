@@ -188,10 +188,10 @@ class QueryStatus:
         return self._total(lag.lost for lag in self.partitions)
 
     def late_ms(self, now_ms: int) -> int | None:
-        """The age of the oldest unread record of all partitions; None if that of one is not known."""
+        """The age of the oldest unread record of all partitions, likewise."""
         late = [lag.late_ms(now_ms) for lag in self.partitions]
-        known = [ms for ms in late if ms is not None]
-        return max(known, default=None) if len(known) == len(late) and not self.unknown else None
+        oldest = max((ms for ms in late if ms is not None), default=None)
+        return oldest if oldest or (None not in late and not self.unknown) else None
 
     def _total(self, counts: Iterable[int]) -> int | None:
         counted = list(counts)

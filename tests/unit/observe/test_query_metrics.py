@@ -124,6 +124,11 @@ def test_how_late_a_topic_is_is_not_known_while_the_time_of_an_unread_record_is_
     assert values(metrics, m.LAG_SECONDS) == {("copy", "u"): 0.0}
 
 
+def test_a_topic_is_at_least_as_late_as_its_partitions_whose_unread_records_have_a_known_time(metrics):
+    metrics.read(figures(SourceFigures()), lag={T0: 100, T1: 2}, waits_since={T0: 100.0}, open_age={})
+    assert values(metrics, m.LAG_SECONDS) == {("copy", "t"): 900.0}
+
+
 def test_what_kafka_no_longer_answers_is_not_shown(metrics):
     metrics.read(figures(SourceFigures(lso_lag={T0: 3})), lag={T0: 1}, waits_since={T0: 990.0}, open_age={T0: 20.0})
     metrics.read(figures(SourceFigures(lso_lag=None)), lag={}, waits_since={}, open_age={})

@@ -104,6 +104,15 @@ def test_what_is_unknown_of_a_topic_is_not_shown_as_nothing():
     assert (series.values(m.LAG), series.values(m.LOST)) == ({("orders", "u"): 4}, {("orders", "u"): 1}), "at least"
 
 
+def test_a_topic_is_at_least_as_late_as_what_is_known_of_it():
+    """Of `t` a partition has no time of its oldest unread record, and a partition of `u` has no leader."""
+    known = query(t0=lag(10, 110, oldest=NOW - 900_000), t1=lag(5, 7), u0=lag(4, 9, oldest=NOW - 700_000))
+    _, source = known.sources
+    orders = replace(known, sources=(replace(source, unknown={U1: "u-1 has no leader"}),))
+    series = cluster_series([orders], Survey(taken_ms=NOW))
+    assert series.values(m.LAG_SECONDS) == {("orders", "t"): 900.0, ("orders", "u"): 700.0}
+
+
 def test_partitions_have_kip_98s_counts_and_what_hangs_in_them():
     survey = Survey(
         taken_ms=NOW,

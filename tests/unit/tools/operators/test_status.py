@@ -65,7 +65,7 @@ def test_a_query_is_as_late_as_its_latest_partition_and_sums_its_offsets() -> No
     one = SourceLag(cluster="a", offsets={}, partitions={O0: lag(0, 2, 3, oldest=10), O1: lag(0, 5, 5, oldest=20)})
     other = SourceLag(cluster="b", offsets={}, unknown={P0: "no connection"})
     found = status(one, None, other)
-    assert (found.unread, found.held, found.lost, found.late_ms(100)) == (7, 1, None, None), "at least 7, at least 1"
+    assert (found.unread, found.held, found.lost, found.late_ms(100)) == (7, 1, None, 90), "at least 7, 1 and 90"
     assert found.unknown == ["no connection"]
     known = status(one)
     assert (known.unread, known.held, known.lost, known.late_ms(100)) == (7, 1, 0, 90)
@@ -74,6 +74,8 @@ def test_a_query_is_as_late_as_its_latest_partition_and_sums_its_offsets() -> No
 def test_what_is_read_hides_no_unread_record_whose_time_is_unknown() -> None:
     found = status(SourceLag(cluster="a", offsets={}, partitions={O0: lag(0, 2, 2), O1: lag(5, 5, 5)}))
     assert (found.unread, found.late_ms(100)) == (2, None)
+    late = status(SourceLag(cluster="a", offsets={}, partitions={O0: lag(0, 2, 2), O1: lag(3, 5, 5, oldest=10)}))
+    assert (late.unread, late.late_ms(100)) == (4, 90), "at least"
 
 
 def test_a_lag_of_which_nothing_is_known_is_unknown_and_not_zero() -> None:
