@@ -238,9 +238,9 @@ class QueryReader:
 def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None:
     """The ledger entry of this open transaction, if a table takes part in it: the table may have the batch.
 
-    No pointer leads yet to a ledger whose first batch is in this transaction, so the topics that its coordinator names
-    are looked into as well. Raises what `QueryReader.read` raises, and AuthorizationFailed if the group that leads to
-    the ledger, or one of these topics, may not be read.
+    No pointer that counts leads yet to a ledger whose first batch is in this transaction: of the topics that its
+    coordinator names, those with a pending pointer are looked into as well. Raises what `QueryReader.read` raises, and
+    AuthorizationFailed if the group that leads to the ledger may not be read.
     """
     if facts.state != "Ongoing":
         return None
@@ -254,10 +254,13 @@ def taking_part(cluster: Cluster, facts: TransactionFacts) -> LedgerEntry | None
 
 
 def _pending_in_its_topics(cluster: Cluster, facts: TransactionFacts) -> Iterator[RecordedEntry]:
-    """What this open transaction has under its transactional.id in the topics that it writes."""
+    """What this open transaction has under its transactional.id in those of its topics that may be the ledger: no table
+    has the batch before the pointer is sent, and in other topics there may be much to read.
+    """
     name = facts.transactional_id
     for at in facts.partitions:
-        if at.partition == 0 and at.topic not in (OFFSETS_TOPIC, LEDGER_TOPIC):
+        may_be_ledger = at.partition == 0 and at.topic not in (OFFSETS_TOPIC, LEDGER_TOPIC)
+        if may_be_ledger and _has_pending_pointer(cluster, name, [at]):
             with contextlib.suppress(UnknownTopic):  # deleted since
                 log, _ = read_end(cluster, at, 0, only=name)
                 yield from _commits(log.by_id[name].pending if name in log.by_id else ())
@@ -291,7 +294,8 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
         return None
     pending = _entry_of(reader.pending(query), producer)
     pointer = reader.copies(query).pointer
-    if pending is None and pointer is None and _has_pending_offsets(cluster, query + LEDGER_GROUP):
+    places = [TopicPartition(topic, 0) for topic in cluster.topic_names()]
+    if pending is None and pointer is None and _has_pending_pointer(cluster, query, places):
         raise ToolFailed(
             f"the pointer to the ledger of {query!r} lacks its marker, too, and no topic that is known has a record of "
             f"{producer}: whether a query committed a batch in this transaction is not known",
@@ -301,11 +305,10 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
     return pending if is_committed else None
 
 
-def _has_pending_offsets(cluster: Cluster, group: str) -> bool:
-    """Whether a transaction that has not ended there has offsets of this group for the first partition of a topic."""
-    places = [TopicPartition(topic, 0) for topic in cluster.topic_names()]
+def _has_pending_pointer(cluster: Cluster, transactional_id: str, places: Iterable[TopicPartition]) -> bool:
+    """Whether a transaction that has not ended in the group of this id has a pointer to a ledger at one of `places`."""
     try:
-        GroupCoordinator(cluster, group).fetch_offsets(places, patience_ms=0)
+        GroupCoordinator(cluster, transactional_id + LEDGER_GROUP).fetch_offsets(places, patience_ms=0)
     except BrokerError as error:
         if error.code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
             return True

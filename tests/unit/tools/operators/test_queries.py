@@ -191,21 +191,42 @@ def test_a_table_that_takes_part_is_seen_though_no_pointer_leads_to_the_ledger_y
     producer = init_producer_id(cluster, "id", 10_000)
     entry = LedgerEntry(query_id="query", batch_id=1, digest="", serial=2, table=7)
     LedgerTopic(cluster, ledger, "id").append_entry(producer, encode_record(entry), timestamp_ms=0)
+    send_pointer(cluster, producer, ledger)
     decision = OwnedTransaction(kafka.cluster(), "id", fence_owner=True).judge()
     assert not decision.abort and "a table takes part in it, which may have batch 1" in decision.reason
 
 
-def test_a_transaction_in_a_topic_that_may_not_be_read_is_not_taken_for_one_without_a_table():
-    kafka = KafkaModel(topics={"out": 1, "kafka-eos-ledger": 1})
+def send_pointer(cluster, producer, ledger):
+    """As the sink does after the record: a table has no batch before."""
+    pointer = {TopicPartition(ledger, 0): OffsetAndMetadata(offset=1)}
+    GroupCoordinator(cluster, "id.ledger").commit_in_transaction(producer, pointer, transaction_version=2)
+
+
+def test_a_ledger_that_no_pointer_leads_to_yet_and_that_may_not_be_read_is_not_taken_for_one_without_a_table():
+    kafka = KafkaModel(topics={"own": 1})
+    cluster = kafka.cluster()
+    producer = init_producer_id(cluster, "id", 10_000)
+    LedgerTopic(cluster, "own", "id").append_entry(producer, b"an entry", timestamp_ms=0)
+    send_pointer(cluster, producer, "own")
+    kafka.meets["ListOffsets"] = refused(TOPIC_NOT_ALLOWED)
+    with pytest.raises(AuthorizationFailed, match="own"):
+        OwnedTransaction(kafka.cluster(), "id", fence_owner=True).judge()
+
+
+def test_of_the_topics_that_a_transaction_writes_only_one_that_may_be_its_ledger_is_read():
+    """Others may have much behind the open transaction, no leader, or be none of this principal's business."""
+    kafka = KafkaModel(topics={"out": 1, "own": 1})
     cluster = kafka.cluster()
     producer = init_producer_id(cluster, "id", 10_000)
     LedgerTopic(cluster, "out", "a key").append_entry(producer, b"a record", timestamp_ms=0)
-    other = OwnedTransaction(kafka.cluster(), "id", fence_owner=True)
-    assert other.judge().abort
-    kafka.topics.delete("kafka-eos-ledger")
-    kafka.meets["ListOffsets"] = refused(TOPIC_NOT_ALLOWED)
-    with pytest.raises(AuthorizationFailed, match="out"):
-        other.judge()
+    kafka.meets["ListOffsets"] = lambda request, answer: (
+        refused(TOPIC_NOT_ALLOWED)(request, answer) if request.topics[0].name == "out" else answer()
+    )
+    assert OwnedTransaction(kafka.cluster(), "id", fence_owner=True).judge().abort, "no query has this id"
+    entry = LedgerEntry(query_id="query", batch_id=1, digest="", serial=1, table=7)
+    LedgerTopic(cluster, "own", "id").append_entry(producer, encode_record(entry), timestamp_ms=0)
+    send_pointer(cluster, producer, "own")
+    assert not OwnedTransaction(kafka.cluster(), "id", fence_owner=True).judge().abort
 
 
 def test_that_nothing_was_committed_is_not_known_while_the_pointer_of_the_first_batch_lacks_its_marker():
@@ -213,9 +234,7 @@ def test_that_nothing_was_committed_is_not_known_while_the_pointer_of_the_first_
     cluster = kafka.cluster()
     producer = init_producer_id(cluster, "id", 10_000)
     assert committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch) is None
-    group = GroupCoordinator(cluster, "id.ledger")
-    pointer = {TopicPartition("own", 0): OffsetAndMetadata(offset=1)}
-    group.commit_in_transaction(producer, pointer, transaction_version=2)
+    send_pointer(cluster, producer, "own")
     with pytest.raises(ToolFailed, match="pointer .* lacks its marker"):
         committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch)
 
