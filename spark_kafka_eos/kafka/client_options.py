@@ -11,9 +11,9 @@ from spark_kafka_eos.kafka.auth.security import Security
 class ClientOptions:
     """Brokers, identity and timeouts. Times are in milliseconds.
 
-    `request_timeout_ms` limits the wait for one response, `socket_connection_setup_timeout_ms` for a connection,
-    `delivery_timeout_ms` for a request including its retries. The retry backoff doubles from `retry_backoff_ms` to
-    `retry_backoff_max_ms`.
+    `request_timeout_ms` limits the wait for one response, `socket_connection_setup_timeout_ms` for a connection with
+    its TLS handshake, and `tcp_timeout_ms`, if it is less, until the host accepts it; `delivery_timeout_ms` limits a
+    request including its retries. The retry backoff doubles from `retry_backoff_ms` to `retry_backoff_max_ms`.
     """
 
     bootstrap_servers: tuple[tuple[str, int], ...]
@@ -21,6 +21,7 @@ class ClientOptions:
     security: Security = field(default_factory=Security)
     request_timeout_ms: int = 30_000
     socket_connection_setup_timeout_ms: int = 10_000
+    tcp_timeout_ms: int | None = None
     delivery_timeout_ms: int = 120_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000

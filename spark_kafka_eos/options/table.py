@@ -277,8 +277,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.request.timeout.ms", BOTH, p.number(10, 300_000),
            "Maximum time to wait for a complete response."),
     Option("kafka.socket.connection.setup.timeout.ms", BOTH, p.number(1_000),
-           "Maximum time to open a connection. If any of many brokers will do, each has a share of what time is left, "
-           "but at least a second."),
+           "Maximum time to open a connection. If any of many brokers will do, each has a share of what time is left "
+           "to accept it, but at least a second."),
     Option("kafka.retry.backoff.ms", BOTH, p.number(1, 300_000),
            "Backoff before the first retry; it doubles with each retry."),
     Option("kafka.retry.backoff.max.ms", BOTH, p.number(1, 300_000),

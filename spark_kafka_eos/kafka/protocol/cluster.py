@@ -301,15 +301,13 @@ class Cluster:
         """The node id of the broker that accepts changes to the cluster, such as a new topic."""
         return int(self._learn_nodes().controller_id)
 
-    def _open(self, address: tuple[str, int], number: int = 0, *, within_ms: int | None = None) -> Connection:
+    def _open(self, address: tuple[str, int], number: int = 0, *, tcp_timeout_ms: int | None = None) -> Connection:
         connection = self._connections.get((*address, number))
         if connection is not None:
             if connection.usable:
                 return connection
             connection.close()
-        options = self.options
-        if within_ms is not None and within_ms < options.socket_connection_setup_timeout_ms:
-            options = replace(options, socket_connection_setup_timeout_ms=within_ms)
+        options = self.options if tcp_timeout_ms is None else replace(self.options, tcp_timeout_ms=tcp_timeout_ms)
         opened = self._connections[*address, number] = self._connect(*address, options)
         self._reached = True
         return opened
@@ -339,7 +337,7 @@ class Cluster:
             share_ms = max(_LEAST_SHARE_MS, int(budget.remaining * 1000) // (len(addresses) - tried))
             self._turns[address] = 1 + max(self._turns.values(), default=0)
             try:
-                return idle.get(address) or self._open(address, within_ms=share_ms)
+                return idle.get(address) or self._open(address, tcp_timeout_ms=share_ms)
             except BrokerUnreachable as error:
                 reasons.append(error.what)
         what = f"cannot connect to any broker (kafka.bootstrap.servers={self.options.servers}): {'; '.join(reasons)}"

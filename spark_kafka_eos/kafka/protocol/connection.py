@@ -230,7 +230,9 @@ class Connection:
     # -- connecting
 
     def _connect(self) -> socket.socket:
-        timeout = self._options.socket_connection_setup_timeout_ms / 1000
+        timeout = setup = self._options.socket_connection_setup_timeout_ms / 1000
+        if self._options.tcp_timeout_ms is not None:
+            timeout = min(setup, self._options.tcp_timeout_ms / 1000)
         tls = None
         if self._options.security.uses_tls:
             from spark_kafka_eos.kafka.auth.authentication import handshake, tls_context
@@ -241,6 +243,7 @@ class Connection:
         except (OSError, ValueError, OverflowError) as error:  # the latter two for an invalid host name or port
             raise BrokerUnreachable(f"no connection to {self.address}: {error or type(error).__name__}") from error
         try:
+            plain.settimeout(setup)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return plain if tls is None else handshake(tls, plain, self.host, self.address)

@@ -47,7 +47,7 @@ def test_every_option_has_a_field_of_its_name(kind, side, otherwise):
 @pytest.mark.parametrize(
     ("kind", "sides", "otherwise"),
     [
-        (ClientOptions, {BOTH}, {"security"}),
+        (ClientOptions, {BOTH}, {"security", "tcp_timeout_ms"}),
         (SourceOptions, {SOURCE, BOTH}, {"client", "sink", "ledger_topics", "columns", "required"}),
         (SinkOptions, {SINK, BOTH}, {"client"}),
     ],

@@ -416,7 +416,7 @@ class Dropped:
         self.asked.append(host)
         if host == self.alive:
             return SimpleNamespace(usable=True, in_flight=0, close=lambda: None)
-        self.sleep(options.socket_connection_setup_timeout_ms / 1000)
+        self.sleep(min(options.tcp_timeout_ms, options.socket_connection_setup_timeout_ms) / 1000)
         raise BrokerUnreachable(f"no connection to {host}:{port}: timed out")
 
     def sleep(self, seconds):

@@ -455,19 +455,25 @@ def test_a_broker_that_is_lost_during_the_login_is_replaced_by_another_one(peer)
         assert cluster.cluster_id() == "c"
 
 
-def test_a_broker_that_hangs_up_during_the_tls_handshake_is_unreachable(tmp_path):
+@pytest.mark.parametrize("tcp_timeout_ms", [None, 100], ids=["alone", "one of many"])
+def test_a_broker_that_hangs_up_during_the_tls_handshake_is_unreachable(tmp_path, tcp_timeout_ms):
+    """A slow handshake has the time that one broker alone would have."""
+
     def serve():
         accepted, _ = listener.accept()
         with accepted:
             accepted.recv(65_536)
+            time.sleep(0.3)  # is slow
 
     security = Security(protocol="SSL", ca_location=str(issue(tmp_path).ca))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)
         thread.start()
         port = listener.getsockname()[1]
+        address = ("127.0.0.1", port)
+        options = ClientOptions(bootstrap_servers=(address,), security=security, tcp_timeout_ms=tcp_timeout_ms)
         with pytest.raises(BrokerUnreachable, match=rf"no connection to 127.0.0.1:{port}: closed .*TLS listener\?"):
-            Connection("127.0.0.1", port, ClientOptions(bootstrap_servers=(("127.0.0.1", port),), security=security))
+            Connection(*address, options)
         thread.join(10)
     assert not thread.is_alive()
 
