@@ -34,7 +34,8 @@ class Participant(Protocol):
     """A table, as one query sees it: its version and token are that query's own. Both methods may raise anything.
 
     An exception other than Conflict leaves open whether a commit will be applied: the caller finds out. A TableFailed
-    of `commit`, and then of `held`, leaves nothing open: others have changed the table, and nothing was sent.
+    whose `committed` is "nothing", of `commit` and then of `held`, says that nothing was sent: others have changed the
+    table.
     """
 
     def held(self) -> TableVersion:

@@ -70,8 +70,8 @@ class TableParticipant:
             self.participant.commit(None, self.last.token, after=self.last.version)
         self.last = TableVersion(version=self.last.version + 1, token=self.last.token)
 
-    def ask_if_kept(self) -> None:
-        """Raise TableFailed if the table has lost what it had."""
+    def require_kept(self) -> None:
+        """Raise TableFailed if the table has lost what it had, or cannot be read."""
         with naming_the_table("cannot be read"):
             self._require_kept(self.participant.held())
 

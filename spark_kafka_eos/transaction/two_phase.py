@@ -184,13 +184,13 @@ class ParticipantSteps:
         version = self._table.last.version
         try:
             outcome = self._table.outcome(token)
-        except TableFailed as second:
-            if not isinstance(error, Conflict | TableFailed) or second.committed != "nothing":
-                raise self._unknown(why, second) from second
+        except Exception as second:
+            if not (isinstance(error, Conflict) or _sent_nothing(error)) or not _sent_nothing(second):
+                raise CommitOutcomeUnknown(
+                    f"{why}, and its outcome could not be determined ({error_to_text(second)})", action=_SETTLES
+                ) from second
             self._end_refused()
             raise second from error
-        except Exception as second:
-            raise self._unknown(why, second) from second
         if outcome == "committed":
             return
         if outcome == "fenced":
@@ -200,10 +200,6 @@ class ParticipantSteps:
         raise self._owner.taken_over(f": it has committed to the table after version {version}").replaced(
             committed="unknown"  # it may have finished this batch before
         ) from error
-
-    def _unknown(self, why: str, second: Exception) -> CommitOutcomeUnknown:
-        what = f"{why}, and its outcome could not be determined ({error_to_text(second)})"
-        return CommitOutcomeUnknown(what, action=_SETTLES)
 
     def _end_refused(self) -> None:
         """Abort the transaction, whose batch the table never gets."""
@@ -216,7 +212,7 @@ class ParticipantSteps:
 
     def resolve(self, batch: MicroBatch, entry: LedgerEntry | None, error: KafkaEosError) -> None:
         """As CommitDoubt.resolve, of a batch that the table has: return if it was committed although EndTxn failed with
-        `error`; else raise TransactionAborted, ProducerFenced, or CommitOutcomeUnknown.
+        `error`; else raise TransactionAborted, ProducerFenced, CommitOutcomeUnknown, or TableFailed.
         """
         self._steps.committed(entry, self._after_decided(batch, error))
 
@@ -239,7 +235,7 @@ class ParticipantSteps:
         try:
             self._table.fence()
         except Conflict:
-            self._table.ask_if_kept()
+            self._table.require_kept()
             raise self._owner.taken_over(": it has committed to the table after this batch").replaced(
                 committed="table"
             ) from error
@@ -269,3 +265,8 @@ class ParticipantSteps:
             if self._again is not None and error.committed == "nothing":
                 raise error.replaced(committed="table") from error
             raise
+
+
+def _sent_nothing(error: Exception) -> bool:
+    """Whether the participant says with this error that nothing of the commit is in the table, nor will be."""
+    return isinstance(error, TableFailed) and error.committed == "nothing"

@@ -464,10 +464,11 @@ def test_a_table_that_goes_back_under_a_running_query_is_named_and_no_other_driv
     both_have(kafka, table, 0, 1, 2)
 
 
-def test_a_commit_without_an_answer_to_a_table_that_goes_back_may_still_come(kafka, table, process):
+@pytest.mark.parametrize("error", [Lost("the connection"), TableFailed("rollback failed", committed="unknown")])
+def test_a_commit_without_an_answer_to_a_table_that_goes_back_may_still_come(kafka, table, process, error):
     def fails_over():
         table.now = TableVersion()
-        fail()
+        raise error
 
     transaction = process()
     run(transaction, 0)
