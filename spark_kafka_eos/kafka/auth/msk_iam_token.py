@@ -14,6 +14,7 @@ from spark_kafka_eos.kafka.errors import AuthenticationFailed, BrokerUnreachable
 
 # Error codes of responses with a status of 400. The last: STS could not ask who issued a pod's token.
 _BUSY = re.compile("Throttl|LimitExceeded|TooManyRequests|RequestTimeout|IDPCommunicationError")
+_REFUSED = re.compile(r"non 200 response 4(?!08|29)\d\d")  # of a pod's endpoint, whose status only the text has
 
 
 def token(config: str) -> tuple[str, float]:
@@ -58,10 +59,9 @@ def token(config: str) -> tuple[str, float]:
         signed, expiry_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(region, Found())
     except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:
         raise BrokerUnreachable(f"AWS does not answer: {error}") from None
-    except (exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError) as error:  # a pod's endpoint fails
-        raise BrokerUnreachable(f"AWS gives no credentials now: {error}") from None
     except (exceptions.BotoCoreError, exceptions.ClientError) as error:  # their messages contain no keys
-        if _may_pass(getattr(error, "response", {})):
+        of_source = isinstance(error, exceptions.CredentialRetrievalError | exceptions.MetadataRetrievalError)
+        if _source_may_pass(error) if of_source else _may_pass(getattr(error, "response", {})):
             raise BrokerUnreachable(f"AWS gives no credentials now: {error}") from None
         raise AuthenticationFailed(f"AWS credentials cannot be used: {error}") from None
     return signed, expiry_ms / 1000
@@ -71,6 +71,13 @@ def _may_pass(response: dict[str, Any]) -> bool:
     """Whether this response of AWS is no refusal: the service is in trouble, or has too many requests."""
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status >= 500 or status == 429 or bool(_BUSY.search(response.get("Error", {}).get("Code", "")))
+
+
+def _source_may_pass(error: Any) -> bool:
+    """Whether a source of credentials, as a pod's endpoint, is in trouble and does not refuse. Why a program fails is
+    only in its text, which people must see.
+    """
+    return error.kwargs.get("provider") != "custom-process" and not _REFUSED.search(str(error))
 
 
 def _assumed(options: dict[str, str], region: str) -> Any:

@@ -191,14 +191,24 @@ def test_an_sts_in_trouble_may_be_asked_again(sts, status, code):
         token(json.dumps(ROLE))
 
 
-@pytest.mark.parametrize("source", ["a container's endpoint", "a program"])
-def test_a_source_of_credentials_that_fails_may_be_asked_again(monkeypatch, tmp_path, source):
+@pytest.mark.parametrize(
+    ("status", "raised", "said"),
+    [
+        (500, BrokerUnreachable, "AWS gives no credentials now"),
+        (503, BrokerUnreachable, "AWS gives no credentials now"),
+        (429, BrokerUnreachable, "AWS gives no credentials now"),
+        (408, BrokerUnreachable, "AWS gives no credentials now"),
+        (403, AuthenticationFailed, "AWS credentials cannot be used"),
+        (404, AuthenticationFailed, "AWS credentials cannot be used"),
+    ],
+)
+def test_a_containers_endpoint_may_be_asked_again_unless_it_refuses(monkeypatch, status, raised, said):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(500)
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -208,17 +218,23 @@ def test_a_source_of_credentials_that_fails_may_be_asked_again(monkeypatch, tmp_
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        if source == "a program":
-            (tmp_path / "config").write_text("[default]\ncredential_process = false\n")
-        else:
-            monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{server.server_port}/role")
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{server.server_port}/role")
         monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
         try:
-            with pytest.raises(BrokerUnreachable, match="AWS gives no credentials now: Error when retrieving"):
+            with pytest.raises(raised, match=f"{said}: Error when retrieving.*{status}"):
                 token('{"region": "eu-west-1"}')
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_program_that_gives_no_credentials_is_told_with_what_it_said(monkeypatch, tmp_path):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    program = "sh -c 'echo the certificate has expired >&2; false'"
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
+    with pytest.raises(AuthenticationFailed, match="AWS credentials cannot be used: .*the certificate has expired"):
+        token('{"region": "eu-west-1"}')
 
 
 def test_an_sts_that_does_not_answer_may_be_asked_again(monkeypatch):
