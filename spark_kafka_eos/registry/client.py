@@ -41,6 +41,7 @@ _LARGEST_ID = 2**31 - 1  # registries answer a larger one as a wrong path, not a
 _SERIALIZED = "serialized"  # the form to ask for: Protobuf files are .proto text otherwise, or what was registered
 _FAILS = 500  # HTTP's status of a registry that cannot make a descriptor; one that is down has others
 _REFUSES = {409, 422}  # HTTP's statuses for a schema that is not compatible, not valid or not to be written now
+_BUSY = {408, 429}  # HTTP's statuses of who may be asked again
 _UNREACHABLE = "Check that it is up, that its URL is right, and that the driver and the executors reach it."
 _NOT_FOUND = {40401, 40402, 40403}  # subject, version, schema
 _CONTEXT = re.compile(r":\.[^:]*:")  # before a subject's name; each context has ids and subjects of its own
@@ -399,6 +400,8 @@ def _failure(status: int) -> tuple[str, str]:
     """What a registry did that answers with this status, and what to do."""
     if status in {401, 403}:
         return "refused the request", "Check that the credentials are right, and may read it, or with register write."
+    if status in _BUSY:
+        return "is too busy", "Try again later, or with fewer tasks at a time."
     if status < 500:
         return "refused the request", "Check that its URL is right, with its path, and that it has Confluent's API."
     return "failed at the request", _UNREACHABLE

@@ -161,6 +161,8 @@ def test_a_schema_that_the_registry_refuses_is_told_with_its_reason(status, code
         (401, r"refused the request for subject 'orders-value' \(HTTP 401.*credentials"),
         (403, r"refused the request for subject 'orders-value' \(HTTP 403.*credentials"),
         (400, r"refused the request for subject 'orders-value' \(HTTP 400.*URL"),
+        (408, r"is too busy for subject 'orders-value' \(HTTP 408.*later, or with fewer tasks"),
+        (429, r"is too busy for subject 'orders-value' \(HTTP 429.*later, or with fewer tasks"),
         (500, r"failed at the request for subject 'orders-value' \(HTTP 500.*is up"),
     ],
 )
