@@ -27,6 +27,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -585,14 +586,20 @@ def _wrong_type(path: str, kind: pa.DataType, wanted: str) -> InvalidSchema:
     )
 
 
+@lru_cache(maxsize=256)
+def _oneofs(message: Descriptor) -> dict[str, str]:
+    """By the names of fields, the oneof in which they are with others. An optional field is in one of its own."""
+    return {field.name: oneof.name for oneof in message.oneofs if len(oneof.fields) > 1 for field in oneof.fields}
+
+
 def _fill(message: Any, value: dict[str, Any], path: str) -> None:
-    fields = message.DESCRIPTOR.fields_by_name
+    fields, oneofs = message.DESCRIPTOR.fields_by_name, _oneofs(message.DESCRIPTOR)
     for name, part in value.items():
         if part is None:
             continue
         where = f"{path}.{name}"
-        oneof = fields[name].containing_oneof
-        other = oneof and message.WhichOneof(oneof.name)
+        oneof = oneofs.get(name)
+        other = oneof and message.WhichOneof(oneof)
         try:
             _set(message, fields[name], part, where)
         except (
@@ -603,10 +610,8 @@ def _fill(message: Any, value: dict[str, Any], path: str) -> None:
             json_format.ParseError,
         ):  # their texts have values
             raise InvalidRow(f"{where} has a value that does not fit its Protobuf field") from None
-        if other and message.WhichOneof(oneof.name) != other:
-            raise InvalidRow(
-                f"{path} has {other} and {name} set in a row, of which its oneof {oneof.name} has one at most"
-            )
+        if other and message.WhichOneof(oneof) != other:
+            raise InvalidRow(f"{path} has {other} and {name} set in a row, of which its oneof {oneof} has one at most")
 
 
 def _set(message: Any, field: FieldDescriptor, value: Any, path: str) -> None:
