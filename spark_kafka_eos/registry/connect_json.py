@@ -297,7 +297,7 @@ class ConnectFormat:
                 continue
             try:
                 start, payload = _parted(value, start)
-            except (ValueError, TypeError, KeyError, RecursionError):
+            except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
                 faults[row] = DecodeFault(Cause.NOT_FRAMED, NO_SCHEMA, None)
                 continue
             if payload is None:
@@ -346,7 +346,7 @@ _BLANKS = " \t\r\n"  # in JSON
 
 def _parted(value: bytes, start: bytes) -> tuple[bytes, Any]:
     """A record up to its payload, and the payload. `start` is that of the record before, b"" for none. Raises
-    ValueError, TypeError, KeyError and RecursionError.
+    ValueError, TypeError, KeyError, ArithmeticError and RecursionError.
     """
     if not start or not value.startswith(start):
         start = _start(value)

@@ -9,7 +9,7 @@ import datetime as dt
 import json
 import math
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -249,8 +249,11 @@ def _parser(path: str) -> Writer:
     def write(value: Any) -> Any:
         try:
             return _WRITTEN_JSON.decode(value)
-        except (ValueError, RecursionError):  # its text has the value
-            raise InvalidRow(f"{path} must be the text of a JSON value, but is not") from None
+        except (ValueError, ArithmeticError, RecursionError):  # its text has the value
+            raise InvalidRow(
+                f"{path} must be the text of a JSON value, with no name twice in an object and with numbers that a "
+                "double can hold, but is not"
+            ) from None
 
     return write
 
@@ -260,15 +263,9 @@ def refuse_constant(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
 
 
-def _decimal(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        raise ValueError("no decimal has this exponent") from None
-
-
-# Reads numbers with a point or an exponent as Decimal. Raises ValueError and RecursionError, as `json.loads` does.
-EXACT_JSON = json.JSONDecoder(parse_float=_decimal, parse_constant=refuse_constant)
+# Reads numbers with a point or an exponent as Decimal. Raises ValueError and RecursionError, as `json.loads` does, and
+# ArithmeticError for an exponent that no decimal has.
+EXACT_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=refuse_constant)
 
 
 def _finite(text: str) -> float:
@@ -279,9 +276,9 @@ def _finite(text: str) -> float:
 
 
 def _readable(text: str) -> Decimal:
-    """A decimal that is not out of range for who reads it as a double."""
+    """A decimal that is not out of range for who reads it as a double. Raises ValueError and ArithmeticError."""
     _finite(text)
-    return _decimal(text)
+    return Decimal(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -291,7 +288,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-# Of texts that are written: what would be lost, or could not be read again, raises ValueError.
+# Of texts that are written: what would be lost, or could not be read again, raises ValueError or ArithmeticError.
 _WRITTEN_JSON = json.JSONDecoder(parse_float=_readable, parse_constant=refuse_constant, object_pairs_hook=_unique)
 JSON_OF_DOUBLES = json.JSONDecoder(parse_float=_finite, parse_constant=refuse_constant, object_pairs_hook=_unique)
 
