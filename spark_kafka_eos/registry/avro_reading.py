@@ -137,7 +137,8 @@ def _record(writer: Record, target: Record, path: str) -> ReadColumn:
 def _slots(writer: Record, target: Record) -> dict[str, int]:
     """By the names of the writer's fields, the numbers of the reader's. An alias counts before a name, as in Java: a
     record from before a renaming has the field under its alias, whatever other field got that name since. If the writer
-    has the field under its new name, that other field is its own.
+    has the field under its new name, and the reader that other field, each is its own. If the reader has it not, both
+    of the writer's are the one field, which `_record` refuses, as Java does.
     """
     slots = {field.name: number for number, field in enumerate(target.fields)}
     written = {field.name for field in writer.fields}

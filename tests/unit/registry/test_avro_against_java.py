@@ -46,7 +46,7 @@ NO_ITEM_BYTES = "an array of values that take no bytes"
 UNUSED = "a type that does not fit, in an array or map without values"
 NO_BYTES = "a decimal of no bytes"
 BRANCH = "a default of a union, where a record, an enum, an array or a map is before its type"
-FIELD_ALIASES = "an alias that is another field's name"
+FIELD_ALIASES = "an alias that is the name of another field of the query"
 DIFFERENCES = (
     LOGICAL,
     RANGE,

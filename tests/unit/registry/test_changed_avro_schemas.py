@@ -485,6 +485,7 @@ def of_texts(*names: str, **aliases: list[str]) -> dict[str, Any]:
         (["a", "b"], of_texts("a", "b", "c", a=["b"]), {"a": "a", "b": "b", "c": "C"}),
         (["a", "b"], of_texts("a", "b", a=["b"], b=["a"]), {"a": "a", "b": "b"}),
         (["a"], of_texts("a", a=["a"]), {"a": "a"}),
+        (["a", "b"], of_texts("a"), {"a": "a"}),
         (["a", "b"], of_texts("a", a=["b"]), r"fields a and b of the writer's schema are both field a of"),
         (["b", "a"], of_texts("a", a=["b"]), r"fields b and a of the writer's schema are both field a of"),
         (["a", "b"], of_texts("c", c=["a", "b"]), r"fields a and b of the writer's schema are both field c of"),
