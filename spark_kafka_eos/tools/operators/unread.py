@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from spark_kafka_eos.errors import AuthorizationFailed, KafkaEosError, UnknownTopic
+from spark_kafka_eos.errors import BrokerError, KafkaEosError, UnknownTopic
 from spark_kafka_eos.kafka.fetching.fetch import Fetcher
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.fetching.visibility import visible_batches
@@ -56,13 +56,13 @@ def _ask(
     ranges: dict[TopicPartition, LogRange],
     unknown: dict[TopicPartition, str],
 ) -> None:
-    """Those of one leader at once if that works, topic by topic if one may not be read: it does not hide the others. A
-    leader that does not answer is waited for once.
+    """Those of one leader at once if that works, topic by topic if it answers with an error, as of a topic that may not
+    be read or whose disk has failed: it does not hide the others. A leader that does not answer is waited for once.
     """
     topics = sorted({tp.topic for tp in partitions})
     try:
         first, log_ends = offsets.earliest(cluster, partitions), offsets.log_ends(cluster, partitions)
-    except (AuthorizationFailed, UnknownTopic) as error:
+    except (BrokerError, UnknownTopic) as error:
         if len(topics) == 1:
             unknown.update(dict.fromkeys(partitions, error.what))
             return

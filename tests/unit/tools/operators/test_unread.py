@@ -8,7 +8,7 @@ from tests.model_kafka import CLIENT, KafkaModel, refused
 
 TOPICS = [f"t{number}" for number in range(20)]
 PARTITIONS = [TopicPartition(topic, number) for topic in TOPICS for number in (0, 1)]
-TOPIC_NOT_ALLOWED = 29
+KAFKA_STORAGE_ERROR, TOPIC_NOT_ALLOWED = 56, 29
 
 
 class HalfSilent(KafkaModel):
@@ -40,5 +40,18 @@ def test_a_topic_that_may_not_be_described_hides_nothing_of_the_others():
 
     kafka.meets["ListOffsets"] = denied
     ranges, unknown = log_ranges(kafka.cluster(), PARTITIONS)
+    assert unknown.keys() == {TopicPartition("t3", 0), TopicPartition("t3", 1)}
+    assert ranges.keys() == set(PARTITIONS) - unknown.keys()
+
+
+def test_a_topic_whose_disk_has_failed_hides_nothing_of_the_others():
+    kafka = KafkaModel(topics=dict.fromkeys(TOPICS, 2))
+
+    def failing(request, answer):
+        names = {topic.name for topic in request.topics}
+        return refused(KAFKA_STORAGE_ERROR)(request, answer) if "t3" in names else answer()
+
+    kafka.meets["ListOffsets"] = failing
+    ranges, unknown = log_ranges(kafka.cluster(CLIENT.answering_within(1_000)), PARTITIONS)
     assert unknown.keys() == {TopicPartition("t3", 0), TopicPartition("t3", 1)}
     assert ranges.keys() == set(PARTITIONS) - unknown.keys()
