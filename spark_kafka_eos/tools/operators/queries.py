@@ -8,7 +8,14 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.errors import AuthorizationFailed, BrokerError, KafkaEosError, ToolFailed, UnknownTopic
+from spark_kafka_eos.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    BrokerUnreachable,
+    KafkaEosError,
+    ToolFailed,
+    UnknownTopic,
+)
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerEpoch
 from spark_kafka_eos.kafka.protocol import describe
@@ -71,6 +78,7 @@ class QueryReader:
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
         self.silent: dict[int, str] = {}  # brokers whose groups `find` could not list, and why
         self.hidden = False  # whether groups may be missing in what `find` listed
+        self.unfollowed = False  # whether `find` could not look into the group of an id that is in a known ledger topic
         self.outputs: set[str] = set()  # topics that queries wrote, by the commits of any `read`
 
     @property
@@ -106,34 +114,41 @@ class QueryReader:
         """Look for ledger topics that nobody named: the groups `<transactional.id>.ledger` point to them.
 
         Returns how many of these groups were not looked into: it asks at most `most`, first those whose id is in no
-        known ledger topic, and not every one may be described, or has a coordinator that answers. Of the others, which
-        lead on only if the ledger is in two topics, those beyond `most` are not counted. Those of the brokers in
-        `silent` are unknown, and `hidden` says that a group may not be listed. Raises as `read` does.
+        known ledger topic, and not every one may be described, or has a coordinator that answers. The others, which
+        lead on only if the ledger is in two topics, are not counted; `unfollowed` says that one of those that it asks
+        could not be looked into. Those of the brokers in `silent` are unknown, and `hidden` says that a group may not
+        be listed. Raises as `read` does.
         """
-        for ledger in self._ledgers.values():
-            ledger.read()
-        ids = {name for ledger in self._ledgers.values() for name in _here(ledger)}
+        ids = _read(self._ledgers.values())
         names, self.silent = group_ids(self._cluster)
         self.hidden = not _sees_every_group(self._cluster)
         pointed = [name.removesuffix(LEDGER_GROUP) for name in names if name.endswith(LEDGER_GROUP)]
-        known = {name for name in pointed if name in ids}
-        asked = failed = skipped = 0
-        for name in sorted(pointed, key=known.__contains__):  # stable: unknown ones first, in their order
-            if name in ids and name not in known:
-                continue  # found meanwhile
+        known = [name for name in pointed if name in ids]
+        self.unfollowed = False
+        asked = missed = 0
+        for name in pointed:
+            if name in ids:  # known, or found meanwhile
+                continue
             if asked == most:
-                skipped += name not in known
+                missed += 1
                 continue
             asked += 1
             try:
                 found = self._follow(name)
             except KafkaEosError:
-                failed += 1
-                continue
-            for ledger in found:
-                ledger.read()
-                ids.update(_here(ledger))
-        return failed + skipped
+                missed += 1
+            else:
+                ids |= _read(found)
+        for name in known[: None if most is None else most - asked]:
+            try:
+                found = self._follow(name)
+            except KafkaEosError as error:
+                self.unfollowed = True
+                if isinstance(error, BrokerUnreachable):  # the next one may be waited for, too
+                    break
+            else:
+                _read(found)
+        return missed
 
     def last_records(self) -> Iterator[LedgerRecord]:
         """The last committed record of each id as of the last `read`, those of buckets and of moved ledgers, too."""
@@ -283,7 +298,7 @@ def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: in
     if value is not None:
         return _decoded(value)
     if query is None:
-        if unseen or reader.silent or reader.hidden:
+        if unseen or reader.unfollowed or reader.silent or reader.hidden:
             raise ToolFailed(
                 f"no coordinator knows the transactional id of {producer}, and not every group `<transactional id>"
                 f"{LEDGER_GROUP}`, by which ledgers are found, could be looked into: whether a query committed a batch "
@@ -380,9 +395,11 @@ def _by_last_commit(statuses: Iterable[QueryStatus]) -> Iterator[QueryStatus]:
         yield replace(latest, pending=next((pending for pending in opened if pending is not None), None))
 
 
-def _here(ledger: LedgerReader) -> set[str]:
-    """The ids of this ledger that have not moved to another one."""
-    return {name for name, records in ledger.by_id.items() if not _has_moved(records)}
+def _read(ledgers: Collection[LedgerReader]) -> set[str]:
+    """The ids in these ledgers, as of now, that have not moved to another one."""
+    for ledger in ledgers:
+        ledger.read()
+    return {name for ledger in ledgers for name, records in ledger.by_id.items() if not _has_moved(records)}
 
 
 def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:

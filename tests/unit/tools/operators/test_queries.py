@@ -81,6 +81,30 @@ def commit(kafka, numbers, *, ledger, sources=(), **more):
     return report
 
 
+@pytest.mark.parametrize(
+    ("trouble", "asks"),
+    [(AuthorizationFailed("OffsetFetch", GROUP_NOT_ALLOWED, "", ""), 3), (BrokerUnreachable("no answer"), 1)],
+    ids=["may not be read", "has a silent coordinator, which is waited for once"],
+)
+def test_the_group_of_a_query_that_is_seen_without_it_is_none_that_was_not_looked_into(monkeypatch, trouble, asks):
+    kafka = KafkaModel(topics={"out": 1})
+    for number in range(3):
+        commit(kafka, (0,), ledger="kafka-eos-ledger", **{"kafka.transactional.id": f"id-{number}"})
+    asked = []
+
+    def fetch_all(group, *, require_stable):
+        asked.append(group.group_id)
+        raise trouble
+
+    monkeypatch.setattr(GroupCoordinator, "fetch_all", fetch_all)
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups], {}))
+    reader = QueryReader(kafka.cluster())
+    assert reader.find() == 0
+    assert asked[1:] == [f"id-{number}.ledger" for number in range(asks)], "the first one shows if groups are hidden"
+    monkeypatch.setattr(queries, "group_ids", lambda _: (["id-0.ledger", "other.ledger"], {}))
+    assert reader.find() == 1, "only the ledger of the other one may be in a topic that is not known"
+
+
 @pytest.fixture(params=["kafka-eos-ledger", "own"])
 def committed(request, monkeypatch):
     """A cluster with a query whose ledger is in this topic, and the report of its last batch."""
@@ -277,6 +301,15 @@ def test_where_ledgers_could_not_be_looked_for_it_is_not_known_that_nothing_was_
         kafka.meets["OffsetFetch"] = refused(GROUP_NOT_ALLOWED)
     silent = {} if denied else {2: "no answer"}
     monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups] if listed else [], silent))
+    with pytest.raises(ToolFailed, match="not every group .* could be looked into"):
+        committed_in(kafka.cluster(), None, last.producer_id + 1, 0)
+
+
+def test_that_nothing_was_committed_is_not_known_while_a_group_may_lead_to_a_second_ledger_of_a_known_id(committed):
+    kafka, last = committed
+    kafka.meets["OffsetFetch"] = lambda request, answer: (
+        refused(GROUP_NOT_ALLOWED)(request, answer) if request.group_id == "id.ledger" else answer()
+    )
     with pytest.raises(ToolFailed, match="not every group .* could be looked into"):
         committed_in(kafka.cluster(), None, last.producer_id + 1, 0)
 
