@@ -24,7 +24,7 @@
     ├── OutputLost                 an output topic was deleted while the batch was committed
     ├── CommitOutcomeUnknown       the commit request got no answer, and the ledger could not be read
     ├── LedgerRefused              the ledger contradicts the checkpoint; going on could lose or repeat data
-    ├── TableFailed                the table that takes part did not answer, or could not be read
+    ├── TableFailed                the table that takes part failed, or has lost commits of the query
     ├── ReplayFailed               a committed batch could not be recomputed, which the query's state needs
     ├── IllegalTransactionState    the transaction's state forbids this step: a bug in the caller; nothing was sent
     └── ToolFailed                 the test kit or a command failed; no transaction was involved
