@@ -157,8 +157,9 @@ _sessions_lock = threading.Lock()
 
 def close_sessions() -> None:
     """Close this process's connections to registries."""
-    while _sessions:
-        _sessions.popitem()[1].close()
+    with _sessions_lock:
+        while _sessions:
+            _sessions.popitem()[1].close()
 
 
 class Session:
