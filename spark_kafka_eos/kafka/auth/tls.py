@@ -26,8 +26,8 @@ def trust(properties: Mapping[str, object]) -> dict[str, object]:
             location = readable("kafka.ssl.truststore.location", properties["ssl_truststore_location"])
             kind = stores.kind("truststore", location, properties.get("ssl_truststore_type"))
             if kind == "PEM":
-                text = _without_lines(location)
-                if text is None:
+                text = Path(location).read_text("latin-1")
+                if pem.is_in_lines(text):  # OpenSSL can read the file
                     return {"ca_location": location}
                 return {"ca_pem": pem.blocks(text, "CERTIFICATE")}  # without a key, which this may be the keystore of
             password = properties.get("ssl_truststore_password")
@@ -88,12 +88,6 @@ def identity(properties: Mapping[str, object]) -> dict[str, object]:
             else:
                 files[f"{kind}_pem"] = _in_lines(properties[way])
     return files | password if files else {}
-
-
-def _without_lines(location: str) -> str | None:
-    """The text of a PEM store that OpenSSL cannot read from its file; None if it can."""
-    text = Path(location).read_text("latin-1")
-    return None if pem.is_in_lines(text) else text
 
 
 def _in_lines(text: object) -> str | Secret:
