@@ -10,6 +10,7 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable, 
 from spark_kafka_eos.kafka.words import duration
 from spark_kafka_eos.tools.cli.query_tables import transaction_words
 from spark_kafka_eos.tools.cli.transaction_tables import STYLES, WHO_ENDS, ago, left
+from spark_kafka_eos.tools.operators.known import least
 from spark_kafka_eos.tools.operators.outputs import outputs
 from spark_kafka_eos.tools.operators.status import QueryStatus
 from spark_kafka_eos.tools.operators.survey import Ending, OpenPart, Survey
@@ -154,9 +155,7 @@ def _partition_row(survey: Survey, part: OpenPart) -> Row:
 def _query_row(query: QueryStatus, survey: Survey) -> Row:
     began = "began " if query.buckets else ""
     committed = None if query.last is None else max(0, survey.taken_ms - query.last.record.timestamp_ms)
-    counts = [output.held_offsets for output in outputs(query.outputs, survey)]
-    known = sum(count for count in counts if count is not None)
-    written = known if known or (counts and None not in counts) else None
+    written = least(output.held_offsets for output in outputs(query.outputs, survey))
     batch = None if query.entry is None else query.entry.batch_id
     match query.owner:
         case _ if query.buckets:

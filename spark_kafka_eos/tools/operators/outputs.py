@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from spark_kafka_eos.tools.operators.known import least
 from spark_kafka_eos.tools.operators.survey import OpenPart, Survey
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -44,11 +45,10 @@ def _output(topic: str, survey: Survey, why: str | None) -> Output:
     whys = [] if why is None else [why]
     whys += [reason for tp, reason in survey.unavailable.items() if tp.topic == topic]
     log_ends = [log_end for tp, log_end in survey.log_ends.items() if tp.topic == topic]
-    held = sum(log_end.lag for log_end in log_ends)
     return Output(
         topic=topic,
         partitions=sum(tp.topic == topic for tp in survey.producers),
         holding=tuple(part for part in survey.open_parts if part.holds and part.partition.topic == topic),
-        held_offsets=held if held or (log_ends and not whys) else None,
+        held_offsets=least([*(log_end.lag for log_end in log_ends), *(None for _ in whys)]),
         unknown=tuple(dict.fromkeys(whys)),
     )

@@ -6,7 +6,7 @@ milliseconds since 1970: those of commits and records by the clock of who wrote 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
@@ -18,6 +18,7 @@ from spark_kafka_eos.ledger.real_time import with_ends
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.options.sink import bucket_id
 from spark_kafka_eos.real_time.buckets import bucket_of
+from spark_kafka_eos.tools.operators.known import least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,28 +176,24 @@ class QueryStatus:
     @property
     def unread(self) -> int | None:
         """`PartitionLag.unread` of all partitions whose lag is known; None instead of 0 if that of others is not."""
-        return self._total(lag.unread for lag in self.partitions)
+        return self._least(lag.unread for lag in self.partitions)
 
     @property
     def held(self) -> int | None:
         """`PartitionLag.held`, likewise."""
-        return self._total(lag.held for lag in self.partitions)
+        return self._least(lag.held for lag in self.partitions)
 
     @property
     def lost(self) -> int | None:
         """`PartitionLag.lost`, likewise."""
-        return self._total(lag.lost for lag in self.partitions)
+        return self._least(lag.lost for lag in self.partitions)
 
     def late_ms(self, now_ms: int) -> int | None:
         """The age of the oldest unread record of all partitions, likewise."""
-        late = [lag.late_ms(now_ms) for lag in self.partitions]
-        oldest = max((ms for ms in late if ms is not None), default=None)
-        return oldest if oldest or (None not in late and not self.unknown) else None
+        return self._least((lag.late_ms(now_ms) for lag in self.partitions), max)
 
-    def _total(self, counts: Iterable[int]) -> int | None:
-        counted = list(counts)
-        total = sum(counted)
-        return None if not counted or (not total and self.unknown) else total
+    def _least(self, values: Iterable[int | None], combine: Callable[[Iterable[int]], int] = sum) -> int | None:
+        return least([*values, *(None for _ in self.unknown)], combine)
 
 
 def in_real_time(status: QueryStatus, ends: Offsets | str) -> QueryStatus:

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts, open_in
+from spark_kafka_eos.tools.operators.known import least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +168,9 @@ class Survey:
     def held_by(self, transactional_id: str) -> int | None:
         """How many offsets this id holds back, as far as that is known; None instead of 0 if a partition is unknown."""
         counts = [part.held_offsets for part in self.parts_of(transactional_id)]
-        held = sum(count for count in counts if count is not None)
         facts = self.transactions.get(transactional_id)
-        unseen = facts is not None and any(tp in self.unavailable for tp in facts.partitions)
-        return None if not held and (unseen or None in counts) else held
+        unseen = [] if facts is None else [None for tp in facts.partitions if tp in self.unavailable]
+        return least([0, *counts, *unseen])
 
     @cached_property
     def _parts_by_id(self) -> dict[str, list[OpenPart]]:
