@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.tools.operators.unread import log_ranges
 from tests.model_kafka import CLIENT, KafkaModel, refused
@@ -31,27 +33,15 @@ def test_a_leader_that_is_silent_is_waited_for_once_and_hides_nothing_of_the_oth
     assert kafka.waited == 1, "not for each of 20 topics"
 
 
-def test_a_topic_that_may_not_be_described_hides_nothing_of_the_others():
+@pytest.mark.parametrize("code", [TOPIC_NOT_ALLOWED, KAFKA_STORAGE_ERROR], ids=["not described", "a failed disk"])
+def test_a_topic_that_its_leader_refuses_hides_nothing_of_the_others(code):
     kafka = KafkaModel(topics=dict.fromkeys(TOPICS, 2))
 
-    def denied(request, answer):
+    def refuses(request, answer):
         names = {topic.name for topic in request.topics}
-        return refused(TOPIC_NOT_ALLOWED)(request, answer) if "t3" in names else answer()
+        return refused(code)(request, answer) if "t3" in names else answer()
 
-    kafka.meets["ListOffsets"] = denied
-    ranges, unknown = log_ranges(kafka.cluster(), PARTITIONS)
-    assert unknown.keys() == {TopicPartition("t3", 0), TopicPartition("t3", 1)}
-    assert ranges.keys() == set(PARTITIONS) - unknown.keys()
-
-
-def test_a_topic_whose_disk_has_failed_hides_nothing_of_the_others():
-    kafka = KafkaModel(topics=dict.fromkeys(TOPICS, 2))
-
-    def failing(request, answer):
-        names = {topic.name for topic in request.topics}
-        return refused(KAFKA_STORAGE_ERROR)(request, answer) if "t3" in names else answer()
-
-    kafka.meets["ListOffsets"] = failing
+    kafka.meets["ListOffsets"] = refuses
     ranges, unknown = log_ranges(kafka.cluster(CLIENT.answering_within(1_000)), PARTITIONS)
     assert unknown.keys() == {TopicPartition("t3", 0), TopicPartition("t3", 1)}
     assert ranges.keys() == set(PARTITIONS) - unknown.keys()
