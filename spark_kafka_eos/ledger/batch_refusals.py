@@ -15,6 +15,7 @@ from spark_kafka_eos.ledger.remedies import (
     TAKEN_OVER,
     TWO_DRIVERS,
     lost_records,
+    why_incomplete,
 )
 from spark_kafka_eos.micro_batch import MicroBatch
 
@@ -22,16 +23,16 @@ from spark_kafka_eos.micro_batch import MicroBatch
 def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
     """Some of what the entry's batch should have written is not in the output."""
     resolutions: tuple[Resolution, ...] = ("skip",) if entry.batch_id == batch.batch_id else ("write",)
-    if lost := lost_records(entry):
+    reason = f"batch {entry.batch_id} is incomplete: {why_incomplete(entry)}"
+    if lost_records(entry):
         return Refuse(
-            reason=f"batch {entry.batch_id} is incomplete: an output topic was deleted while it was committed; {lost}",
+            reason=reason,
             meaning="Everything else that it wrote is in the output",
             actions=("Write what is missing with a batch job, and delete no topic that a running query writes.",),
             resolutions=resolutions,
         )
     return Refuse(
-        reason=f"batch {entry.batch_id} is incomplete: the writer's first call was committed, but a second call was "
-        "refused, or an output topic was deleted meanwhile",
+        reason=reason,
         meaning="The DataFrames of the second call, or the records in that topic, are not in the output; the query's "
         "last error says which",
         actions=(

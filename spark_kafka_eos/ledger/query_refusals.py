@@ -16,6 +16,7 @@ from spark_kafka_eos.ledger.remedies import (
     TAKEN_OVER,
     TWO_DRIVERS,
     take_over_option,
+    why_incomplete,
 )
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.source_offset import SinkIdentity
@@ -134,7 +135,10 @@ def never_written(batch: MicroBatch, discontinuity: str | None) -> Refuse:
 
 
 def _last(entry: LedgerEntry) -> str:
-    return f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
+    # Each of these refusals has a way out with which the new query's entry replaces this one, and what it lacks would
+    # be forgotten.
+    lacks = f", which is incomplete ({why_incomplete(entry)})" if entry.incomplete else ""
+    return f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}{lacks}"
 
 
 def shared_id(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
@@ -180,6 +184,24 @@ def outdated(entry: LedgerEntry, batch: MicroBatch, regressions: Sequence[str]) 
             f"If instead a topic was created again and failOnDataLoss is false, {take_over_option(entry)}.",
         ),
         resolutions=("skip",),
+    )
+
+
+def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
+    """Batch 0, which starts where the other query ended, but that one's last batch lacks something."""
+    return Refuse(
+        reason=f"{_last(entry)}, and the new query {batch.query_id} goes on after it",
+        meaning="What that batch lacks is not in the output, and no later batch has it. Everything else that it wrote "
+        "is in the output",
+        actions=(
+            "Write what is missing with a batch job.",
+            f"Then {take_over_option(entry)}.",
+            (
+                "Write all DataFrames of a batch in one `with writer.transaction(...)` block, and delete no topic that "
+                "a running query writes."
+            ),
+        ),
+        resolutions=("write",),
     )
 
 

@@ -55,13 +55,13 @@ def decide(
         return query_refusals.never_written(batch, None) if entry is None else query_refusals.shared_id(entry, batch)
     if entry is None or entry.query_id == take_over:
         return verdicts.Write(reason="the first batch under this transactional.id, or takeOverQuery")
-    if entry.incomplete:
-        return batch_refusals.incomplete(entry, batch)
     # Of what other buckets have begun to read, an offset may be missing for now: real_time.driver looks into that.
     known = entry.begun.keys() | {tp for tp, offset in (committed or {}).items() if offset is not None}
     unknown = sorted(tp for tp in batch.end if tp not in known and not is_new(entry, batch, tp))
     if unknown:
         return query_refusals.elsewhere(entry, batch, f"no committed offset of {unknown[0]} is known")
+    if entry.incomplete:
+        return query_refusals.incomplete(entry, batch)
     return verdicts.Write(reason=_GOES_ON)
 
 

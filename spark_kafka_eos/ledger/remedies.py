@@ -36,6 +36,15 @@ def take_over_option(entry: LedgerEntry) -> str:
     )
 
 
+def why_incomplete(entry: LedgerEntry) -> str:
+    """Why the entry's batch is incomplete, and what it lacks as far as that is known."""
+    if lost := lost_records(entry):
+        return f"an output topic was deleted while it was committed; {lost}"
+    return (
+        "the writer's first call was committed, but a second call was refused, or an output topic was deleted meanwhile"
+    )
+
+
 def lost_records(entry: LedgerEntry) -> str:
     """What is lost with topics that were deleted while the entry's batch was committed; "" if that is not known."""
     lost = {} if entry.written is None else entry.written.lost

@@ -21,6 +21,7 @@ there |
 | this query, an incomplete batch | any | refuse: some DataFrames were never written, or topics were deleted |
 | another query | 0, starting exactly where that one ended | write: continues after a lost checkpoint |
 | another query | 0, starting there, of a query with state | refuse: the state is lost, too |
+| another query, an incomplete batch | 0, starting there | refuse: no later batch has what it lacks |
 | another query | 0, starting there but ending before | refuse: this checkpoint is outdated |
 | another query, set in `takeOverQuery` | 0 | write: according to the operator, it starts where that one ended |
 | another query | 0, starting elsewhere, or at an unknown offset | refuse |
@@ -276,5 +277,7 @@ def _foreign_entry(entry: LedgerEntry, batch: MicroBatch, ended: CommittedEnd) -
         return query_refusals.outdated(entry, batch, regressions)
     if batch.stateful:
         return query_refusals.state_lost(entry, batch)
+    if entry.incomplete:
+        return query_refusals.incomplete(entry, batch)
     last = f"the last commit under this transactional.id is batch {entry.batch_id} of query {entry.query_id}"
     return Write(reason=f"{last}; this query starts exactly where it ended")

@@ -176,6 +176,34 @@ def test_a_query_that_lost_its_state_with_the_checkpoint_is_refused_until_the_op
     assert isinstance(decide(entry(7, query_id="lost"), stateful, START, take_over="lost"), Write)
 
 
+def test_a_new_query_does_not_pass_over_an_incomplete_batch_until_the_operator_accepts_that() -> None:
+    last = replace(entry(7, query_id="lost"), incomplete=True)
+    text = refused(decide(last, batch(0), START))
+    assert "batch 7 of query lost, which is incomplete (the writer's first call was committed" in text
+    assert "takeOverQuery=lost" in text, "the new checkpoint of the next start has another batch, which no word fits"
+    assert isinstance(decide(last, batch(0), START, take_over="lost"), Write)
+    [word] = re.findall(r"resolve='(\S+)'", text)
+    assert isinstance(decide(last, batch(0), START, resolve=word), Write)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        batch(0, start={O0: 0, O1: 20}),
+        batch(0, start=START | {P0: 0}),
+        replace(batch(0), stateful=True),
+        replace(batch(0), sources=()),
+        batch(8),
+    ],
+    ids=["elsewhere", "a new topic", "with state", "an unknown start", "a later batch"],
+)
+def test_whatever_else_refuses_a_new_query_the_message_says_that_the_last_batch_is_incomplete(first) -> None:
+    counts = BatchCounts(records=1, bytes=1, milliseconds=1, lost={"out": 3})
+    last = replace(entry(7, query_id="lost"), incomplete=True, written=counts)
+    assert "which is incomplete (an output topic was deleted" in refused(decide(last, first, START))
+    assert "lost are 3 records of topic 'out'" in refused(decide(last, first, START))
+
+
 def test_a_query_with_state_that_never_committed_has_lost_nothing() -> None:
     assert isinstance(decide(None, replace(batch(0), stateful=True), {O0: None, O1: None}), Write)
 

@@ -552,6 +552,15 @@ def test_a_query_with_a_new_checkpoint_goes_on_in_real_time_where_micro_batches_
     assert Run(kafka, "run 2", "new query").start() == dict.fromkeys(SOURCE, 3)
 
 
+def test_a_new_checkpoint_does_not_pass_over_an_incomplete_micro_batch_in_real_time(kafka: _Kafka) -> None:
+    _micro_batch(kafka, 0, 0, 3, "old query")
+    micro = Run(kafka, "run of a second call", "old query")
+    decide = decide_micro_batch(OPTIONS)
+    SharedTransaction(OPTIONS, micro.cluster, decide, clock=kafka.clock).note_incomplete(micro.batch(0, 0, 3))
+    with pytest.raises(LedgerRefused, match="(?s)old query, which is incomplete .*takeOverQuery=old query"):
+        Run(kafka, "run 2", "new query").start()
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same driver", "another driver"])
 def test_where_buckets_began_counts_if_its_copy_lacks_its_marker(kafka: _Kafka, restarted: bool) -> None:
     run = Run(kafka, "run 1")

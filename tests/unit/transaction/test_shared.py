@@ -1641,6 +1641,27 @@ def test_a_topic_that_is_created_again_before_the_commit_is_lost_aloud_and_nothi
         write_two(owner(two_topics), 2)
 
 
+def test_what_a_batch_lacks_is_not_forgotten_by_a_start_with_a_new_checkpoint(two_topics):
+    write_two(owner(two_topics), 0)
+    two_topics.before("EndTxn", lambda: create_again(two_topics, "out"))
+    with pytest.raises(OutputLost, match="the next start is refused"):
+        write_two(owner(two_topics), 1)
+
+    def start(query_id, options=OPTIONS):
+        first = replace(sourced(0, SOURCE), query_id=query_id, sources=reads({SOURCE: 2}, {SOURCE: 3}))
+        return settled(options, two_topics, first)
+
+    for query_id in ("the next", "the one after it"):
+        with pytest.raises(
+            LedgerRefused, match="(?s)query.*, which is incomplete .*'out'.*takeOverQuery=query"
+        ) as refused:
+            start(query_id)
+        assert refused.value.committed == "nothing"
+        assert two_topics.entry().incomplete
+    assert start("the last", replace(OPTIONS, take_over_query="query")).outcome == "committed"
+    assert not two_topics.entry().incomplete
+
+
 def test_a_topic_that_is_deleted_for_good_before_the_commit_is_lost_aloud(two_topics):
     two_topics.before("EndTxn", lambda: two_topics.topics.delete("out"))
     with pytest.raises(OutputLost):
