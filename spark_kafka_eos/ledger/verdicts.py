@@ -42,8 +42,8 @@ starts from. What another sink has committed is not in this one's output.
 
 A batch in between "called nothing" if this run has run it, and its function returned without a call of the writer
 (`if df.isEmpty(): return`): the run is that of the entry, or Spark still knows that it ran these batches. It "read
-nothing" if the batch starts exactly where the entry's ended, or only transaction markers lie in between, and the query
-keeps no state, which could write something without reading.
+nothing" if the batch starts exactly where the entry's ended, or transaction markers and aborted records have all
+offsets in between, and the query keeps no state, which could write something without reading.
 
 Each refusal has a name for exactly what was found (`found`), and lists how the operator may resolve it:
 `resolve=write:<found>` or `resolve=skip:<found>`. Once the batch is settled, something else is found, so the value

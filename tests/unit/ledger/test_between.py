@@ -64,3 +64,23 @@ def test_what_is_not_there_any_more_may_have_been_a_record(kafka):
     assert found(kafka, (IN, 3, 5))
     kafka.topics.delete("in")
     assert found(kafka, (IN, 6, 7))
+
+
+def compact(kafka, *offsets):
+    log = kafka.partitions[IN]
+    log.log = [entry for entry in log.log if entry.offset not in offsets]
+
+
+def test_what_compaction_has_removed_may_have_been_a_record(kafka):
+    for _ in range(3):
+        kafka.partitions[IN].mark(2, 0, True)
+    assert not found(kafka, (IN, 6, 10))
+    compact(kafka, 0, 1, 2, 5, 8)
+    assert found(kafka, (IN, 0, 5)), "the first ones"
+    assert found(kafka, (IN, 5, 7)), "the first one"
+    assert found(kafka, (IN, 7, 10)), "one in between"
+    assert found(kafka, (IN, 7, 9)), "the last one"
+    assert found(kafka, (IN, 8, 9)), "all"
+    assert not found(kafka, (IN, 3, 5), (OTHER, 0, 0))
+    assert not found(kafka, (IN, 6, 8))
+    assert not found(kafka, (IN, 9, 10))

@@ -115,6 +115,15 @@ def test_batches_of_which_only_markers_were_read_are_passed_over_and_none_with_a
             commit(owner(kafka), later)
 
 
+def test_batches_whose_records_compaction_has_removed_since_are_not_taken_for_ones_that_read_only_markers(kafka):
+    fill(kafka, 1, 1, 1, 1)
+    commit(owner(kafka), batch(0))
+    log = kafka.partitions[IN]
+    log.log = [entry for entry in log.log if entry.offset not in (1, 2)]
+    with pytest.raises(LedgerRefused, match="the last committed batch is 0"):
+        commit(owner(kafka), batch(5, sources=reads({IN: 3}, {IN: 4}), stateful=False))
+
+
 def test_of_two_sources_that_read_one_partition_what_the_first_one_missed_is_not_hidden_by_the_second(kafka):
     """The second one has an end, and starts where it ended."""
     fill(kafka, 4)
