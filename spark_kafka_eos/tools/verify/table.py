@@ -10,7 +10,6 @@ Only digests are kept, 32 bytes for each row and record.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -29,6 +28,7 @@ Cells = tuple[bytes | None, ...]
 ReturnsRows = Callable[[], Iterable[Any]]
 
 _SIZE, _EXAMPLES, _LONGEST = 16, 3, 80
+_MOST_DIGITS = 131_072  # of PostgreSQL: a record's exponent could ask for gigabytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +81,16 @@ def cell(value: Any) -> bytes | None:
 
 
 def _number(value: float | Decimal) -> bytes:
-    if not math.isfinite(value):
-        return str(float(value)).encode()
+    """Every digit counts: no arithmetic, which would round to the context's 28."""
     exact = Decimal(repr(value)) if isinstance(value, float) else value
-    if exact == exact.to_integral_value():
-        return b"%d" % int(exact)
-    return format(exact.normalize(), "f").encode()
+    if not exact.is_finite():
+        return str(float(exact)).encode()
+    if abs(exact.adjusted()) > _MOST_DIGITS:
+        raise ValueError(f"a cell is the number {exact}, which has more digits than any database has")
+    text = format(exact, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return b"0" if text == "-0" else text.encode()
 
 
 def _fields(value: bytes | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import pytest
 from hypothesis import given
@@ -83,12 +83,45 @@ def test_the_counts_are_those_of_multisets(records, rows):
         (Decimal("7.50"), b"7.5"),
         (1e20, b"100000000000000000000"),
         (1e-7, b"0.0000001"),
+        (Decimal("1E+2"), b"100"),
+        (Decimal("-100.00"), b"-100"),
+        (-0.0, b"0"),
+        (Decimal("-0E+3"), b"0"),
+        (Decimal("-0.50"), b"-0.5"),
         (float("nan"), b"nan"),
         (dt.date(2026, 1, 31), b"2026-01-31"),
     ],
 )
 def test_a_cell_is_compared_as_text_and_a_number_by_its_value(value, text):
     assert cell(value) == text
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38))
+def test_every_digit_of_sparks_largest_decimals_counts(unscaled, scale):
+    number, next_one = (Decimal(digits).scaleb(-scale, Context(prec=40)) for digits in (unscaled, unscaled + 1))
+    text = cell(number)
+    assert text != cell(next_one)
+    assert text is not None and Decimal(text.decode()) == number
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [
+        ("12345678901234567890.1234567891", "12345678901234567890.1234567899"),
+        ("99999999999999999999999999999.5", "99999999999999999999999999999.6"),
+        ("1E+400", "2E+400"),
+    ],
+)
+def test_numbers_that_no_double_tells_apart_are_different(stored, sent):
+    record = b'{"id": 1, "amount": %s}' % sent.encode()
+    assert compared([record], [(1, Decimal(stored))], ORDERS) == {"different": (1, ["t-0@0"])}
+    assert compared([record], [(1, Decimal(sent))], ORDERS) == {}
+
+
+@pytest.mark.parametrize("number", ["1E+999999999", "-1E-999999999"])
+def test_a_number_of_more_digits_than_any_database_has_is_not_written_out(number):
+    with pytest.raises(ValueError, match="more digits than any database"):
+        ORDERS.of_record(None, b'{"id": 1, "amount": %s}' % number.encode())
 
 
 def test_null_and_empty_differ_and_so_do_shifted_cells():
