@@ -23,7 +23,7 @@ from spark_kafka_eos.registry.avro_defaults import default_of
 from spark_kafka_eos.registry.avro_logical import factor
 from spark_kafka_eos.registry.avro_schema import NULL, Array, Avro, Enum, Field, Fixed, Map, Primitive, Record, Union
 from spark_kafka_eos.registry.avro_schema import arrow_type as arrow_type_of
-from spark_kafka_eos.registry.kinds import is_bytes, is_number, is_text
+from spark_kafka_eos.registry.kinds import field_names, is_bytes, is_number, is_text
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 
 Pieces = list[pa.BinaryArray]
@@ -93,7 +93,7 @@ def _check(fits: bool, path: str, column: pa.Array, expected: str) -> None:
 
 def _record(avro: Record, column: pa.Array, path: str) -> Pieces:
     _check(pa.types.is_struct(column.type), path, column, "a record")
-    names = {field.name for field in column.type}
+    names = field_names(column.type, path)
     unknown = names - {field.name for field in avro.fields}
     if unknown:
         raise InvalidSchema(f"{path} has fields that its Avro schema lacks: {', '.join(sorted(unknown))}")

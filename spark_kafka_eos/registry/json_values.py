@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
 from spark_kafka_eos.registry.json_shapes import TEXT, Shape, ShapeKind
-from spark_kafka_eos.registry.kinds import in_utc, is_list, is_number, is_text
+from spark_kafka_eos.registry.kinds import field_names, in_utc, is_list, is_number, is_text
 
 Reader = Callable[[Any], Any]  # raises OutOfRange, TypeError, ValueError or AttributeError
 Writer = Callable[[Any], Any]  # raises InvalidRow
@@ -176,14 +176,12 @@ def _scalar_writer(shape: ShapeKind, kind: pa.DataType) -> Writer | None:
 
 
 def _struct_writer(shape: Shape, kind: pa.StructType, path: str, nulls: bool) -> Writer:
-    names = [field.name for field in kind]
-    unknown = set(names) - shape.parts.keys()
+    names = field_names(kind, path)
+    unknown = names - shape.parts.keys()
     if unknown:
         named = ", ".join(sorted(f"{path}.{name}" for name in unknown))
         raise InvalidSchema(f"there are fields that the JSON schema lacks: {named}")
-    if len(set(names)) < len(names):
-        raise InvalidSchema(f"{path} has two fields of one name")
-    lacking = {name: shape.parts.get(name, TEXT).defaults for name in shape.required - set(names)}
+    lacking = {name: shape.parts.get(name, TEXT).defaults for name in shape.required - names}
     if not all(lacking.values()):
         named = ", ".join(sorted(f"{path}.{name}" for name, defaults in lacking.items() if not defaults))
         raise InvalidSchema(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_kafka_eos.errors import InvalidSchema
+
 
 def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
@@ -24,6 +26,14 @@ def is_number(kind: pa.DataType) -> bool:
 
 def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def field_names(kind: pa.StructType, path: str) -> set[str]:
+    """Raises InvalidSchema if two fields have one name, as after a join: which one was meant is not known."""
+    names = [field.name for field in kind]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidSchema(f"{path} has more than one field of the name {', '.join(twice)}")
+    return set(names)
 
 
 def in_utc(column: pa.Array) -> pa.Array:

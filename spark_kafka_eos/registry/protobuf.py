@@ -45,7 +45,7 @@ from spark_kafka_eos.registry.avro_reading import Incompatible
 from spark_kafka_eos.registry.client import SchemaText, is_descriptor
 from spark_kafka_eos.registry.connect_types import digits
 from spark_kafka_eos.registry.json_values import JSON_OF_DOUBLES
-from spark_kafka_eos.registry.kinds import in_utc, is_bytes, is_list, is_number, is_text
+from spark_kafka_eos.registry.kinds import field_names, in_utc, is_bytes, is_list, is_number, is_text
 from spark_kafka_eos.registry.nesting import Nesting, UnsupportedSchema
 from spark_kafka_eos.registry.proto_text import descriptor_of
 from spark_kafka_eos.registry.rows import ReadColumn, Rows, longs
@@ -539,7 +539,7 @@ def _check_message(message: Descriptor, kind: pa.DataType, path: str) -> None:
     if not pa.types.is_struct(kind):
         raise _wrong_type(path, kind, f"message {message.full_name}")
     fields = message.fields_by_name
-    unknown = {part.name for part in kind} - set(fields)
+    unknown = field_names(kind, path) - set(fields)
     if unknown:
         raise InvalidSchema(f"{path} has fields that its message lacks: {', '.join(sorted(unknown))}")
     for part in kind:

@@ -26,7 +26,7 @@ from spark_kafka_eos.reading.ranges import as_rows
 from spark_kafka_eos.reading.records import arrow_schema
 from spark_kafka_eos.registry.arrow import ConfluentEncoder
 from spark_kafka_eos.registry.client import SchemaText
-from spark_kafka_eos.registry.formats import QuerySchema
+from spark_kafka_eos.registry.formats import QuerySchema, format_of
 from spark_kafka_eos.spark import arrow_stream as module
 from spark_kafka_eos.spark.arrow_columns import needed
 from spark_kafka_eos.spark.arrow_stream import RangeReader, arrow_stream
@@ -248,6 +248,20 @@ def test_fields_that_are_not_there_are_refused_when_the_stream_is_made(server, e
     coded: Any = {"decode": {"value": confluent_decoder(server.url, topic="orders")}, "encode": {"value": encoder}}
     with pytest.raises(ConfigurationError, match=said):
         arrow_stream(NO_SPARK, SOURCE, TransactionalWriter(SINK), sql=query, **coded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'),
+        ("PROTOBUF", 'syntax = "proto3"; message R { int64 id = 1; }'),
+        ("JSON", '{"type": "object", "properties": {"id": {"type": "integer"}}}'),
+    ],
+)
+def test_a_struct_with_two_fields_of_one_name_as_after_a_join_is_refused_in_each_format(kind, schema):
+    joined = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"])
+    with pytest.raises(InvalidSchema, match="has more than one field of the name id"):
+        format_of(QuerySchema(SchemaText(kind, schema))).write(joined, b"")
 
 
 def test_a_decoded_struct_that_nothing_encodes_does_not_fit_the_sink(server, values):
