@@ -77,6 +77,7 @@ class Recovery:
     def _abort_offsets(self, of_groups: Iterable[str]) -> None:
         self._owner.ask_if_held()
         self._abort_in_own([], of_groups)
+        self._owner.ask_if_held()
         self._owner.initialise()
 
     def _find(self) -> list[ProducerState]:
@@ -115,6 +116,7 @@ class Recovery:
             self._hanging.abort_former(former)
         if own := [producer for producer in hanging if producer.producer_id == identity.producer_id]:
             self._abort_in_own(own)
+            self._owner.ask_if_held()
             self._owner.initialise(identity.producer)
 
     def _abort_in_own(self, hanging: list[ProducerState], groups: Iterable[str] = ()) -> None:

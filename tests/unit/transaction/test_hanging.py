@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_eos.appending.report import Appended
-from spark_kafka_eos.errors import BrokerError, LedgerRefused
+from spark_kafka_eos.errors import BrokerError, LedgerRefused, ProducerFenced
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.wire import single
 from spark_kafka_eos.kafka.wire.record_batch import stamp
@@ -99,6 +99,24 @@ def test_what_was_aborted_stays_so(kafka):
     run(driver(kafka), 1)
     assert seen(kafka) == []
     assert kafka.open() == []
+
+
+def test_a_driver_that_is_paused_while_it_aborts_looks_whose_the_id_is_before_it_takes_an_epoch(kafka):
+    last = run(driver(kafka), 0)
+    hang(kafka, last.producer_id, last.epoch + 1)
+    taken = []
+
+    def abort(_request, answer):
+        answered = answer()
+        del kafka.meets["EndTxn"]
+        assert run(driver(kafka), 1).outcome == "committed"
+        taken.extend(kafka.sent("InitProducerId"))
+        return answered
+
+    kafka.meets["EndTxn"] = abort
+    with pytest.raises(ProducerFenced, match="now belongs to"):
+        run(driver(kafka), 1)
+    assert kafka.sent("InitProducerId") == taken
 
 
 def test_what_is_older_than_the_last_commit_is_refused(kafka):
