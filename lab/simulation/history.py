@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lab.simulation.chance import Seeded
-from lab.simulation.check import violations
+from lab.simulation.check import ledger_of, violations
 from lab.simulation.conditions import USUAL, Conditions
 from lab.simulation.coordinator import Coordinator, Phase
 from lab.simulation.expiry import stand_still
@@ -22,7 +22,7 @@ from lab.simulation.offsets import OFFSETS_TOPIC
 from lab.simulation.query import OPTIONS, TOPIC, TOPICS, Checkpoint, Claim, SimulatedDriver, WritePath, contents_of
 from lab.simulation.record import Recorder, Recording
 from lab.simulation.world import Process, Stuck, World
-from spark_kafka_eos.errors import IllegalTransactionState, LedgerRefused, ProducerFenced
+from spark_kafka_eos.errors import IllegalTransactionState, KafkaEosError, LedgerRefused, ProducerFenced
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.real_time.task import FunctionFailed
 
@@ -179,6 +179,8 @@ class Life:
         self._start(0.0)
         self.world.run(self._ended)
         self.world.settle()
+        if self.conditions.left_out and not self.wrong:
+            self._end_forgotten()
 
     # -- the cluster
 
@@ -295,9 +297,39 @@ class Life:
     def _finished(self) -> None:
         """The query has written everything."""
 
-    def _is_helped(self, error: Exception | None) -> bool:  # noqa: ARG002 - of queries in real time
-        """Whether an operator has done what this error advises, so that the query can start again."""
+    def _is_helped(self, error: Exception | None) -> bool:
+        """Whether an operator has done what this error advises, so that the query can start again. A start from the
+        committed offsets reads the ledger before the sink could end what hangs there.
+        """
+        advised = isinstance(error, KafkaEosError) and "hanging shows it" in error.action
+        if self.conditions.left_out and advised:
+            self._end_all_by_operator()
+            return True
         return False
+
+    def _end_all_by_operator(self) -> None:
+        """End everything that `kafka-eos transactions hanging` shows of the query."""
+        known = self.kafka.transactions.open_ids()
+        for tp, producer_id in self.kafka.transactions.left_out:
+            if producer_id not in known and self.kafka.is_open(tp, producer_id):
+                self._end_left_out(tp, producer_id)
+
+    def _end_forgotten(self) -> None:
+        """The same, of aborted transactions in the last epoch of a producer id in which nothing was ever committed. If
+        the driver that aborted it dies at once, nobody knows the producer id any more: neither coordinator nor ledger.
+        """
+        known = {producer_id for _, producer_id, _ in self.kafka.transactions.states().values()}
+        known |= {producer_id for producer_id, _ in ledger_of(self.kafka)}
+        for (tp, producer_id), commit in self.kafka.transactions.left_out.items():
+            if producer_id not in known and not commit and self.kafka.is_open(tp, producer_id):
+                self._end_left_out(tp, producer_id)
+
+    def _end_left_out(self, tp: TopicPartition, producer_id: int) -> None:
+        """`kafka-eos transactions abort`, with --commit if the other partitions show that it was committed."""
+        commit = self.kafka.transactions.left_out[tp, producer_id]
+        self.world.faults["operator ends a transaction"] += 1
+        self.world.note(f"an operator {'commits' if commit else 'aborts'} what is open in {tp}")
+        self.kafka.end_at(tp, producer_id, commit=commit)
 
     def _is_replaced(self) -> bool:
         """Whether a driver of another query has gone on since."""

@@ -159,12 +159,14 @@ class RealTimeLife(Life):
 
     def _is_helped(self, error: Exception | None) -> bool:
         """Where a marker was left out, do what the error advises."""
+        if super()._is_helped(error):
+            return True
         if not self.conditions.left_out or not isinstance(error, KafkaEosError):
             return False
         if (hanging := _ABORT.search(error.action)) is not None:
             topic, partition, start = hanging.groups()
             self._end_by_operator(TopicPartition(topic, int(partition)), int(start))
-        elif "whether the last batch was committed is not known" in error.what or "hanging shows it" in error.action:
+        elif "whether the last batch was committed is not known" in error.what:
             self._end_all_by_operator()
         elif "when all partitions have a leader" in error.action:
             self.world.heal()
@@ -177,20 +179,8 @@ class RealTimeLife(Life):
     def _end_by_operator(self, tp: TopicPartition, start: int) -> None:
         """`kafka-eos transactions abort`, with --commit if the other partitions show that it was committed."""
         producer_id = self.kafka.open_at(tp, start)
-        if producer_id is None:  # another driver has ended it since
-            return
-        commit = self.kafka.transactions.left_out[tp, producer_id]
-        self.world.faults["operator ends a transaction"] += 1
-        self.world.note(f"an operator {'commits' if commit else 'aborts'} what is open in {tp} from {start} on")
-        self.kafka.end_at(tp, producer_id, commit=commit)
-
-    def _end_all_by_operator(self) -> None:
-        """The same for everything that `kafka-eos transactions hanging` shows of the query."""
-        known = self.kafka.transactions.open_ids()
-        for (tp, producer_id), commit in self.kafka.transactions.left_out.items():
-            if producer_id not in known and self.kafka.is_open(tp, producer_id):
-                self.world.note(f"an operator {'commits' if commit else 'aborts'} what is open in {tp}")
-                self.kafka.end_at(tp, producer_id, commit=commit)
+        if producer_id is not None:  # otherwise another driver has ended it since
+            self._end_left_out(tp, producer_id)
 
     def _set_by_operator(self, tp: TopicPartition) -> None:
         """`kafka-consumer-groups --reset-offsets` to where the output ends."""

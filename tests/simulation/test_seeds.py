@@ -69,6 +69,7 @@ def test_markers_that_are_left_out_lose_and_repeat_nothing_in_many_histories(cel
     cell("Simulation, TV1 and TV2", f"{summary.seeds:,} seeds, {left_out:,} markers left out", "exactly once")
     assert summary.wrong == {}
     assert left_out > _LEFT_OUT / 10
+    assert summary.faults["operator ends a transaction"] < _LEFT_OUT / 1_000
 
 
 @pytest.mark.slow

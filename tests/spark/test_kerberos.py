@@ -118,7 +118,7 @@ def test_a_ticket_cache_serves_until_its_ticket_has_expired_and_then_the_error_s
     [
         (lambda site: site.keytab("nobody"), "kafka", "Check principal, keytab .*all.keytab"),
         (lambda site: site.keytab(), "hdfs", "Server hdfs/127.0.0.1@EXAMPLE.COM not found in Kerberos database"),
-        (lambda site: "useTicketCache=true ticketCache=\"/none\"", "kafka", "Renew the ticket in /none"),
+        (lambda site: 'useTicketCache=true ticketCache="/none"', "kafka", "Renew the ticket in /none"),
     ],
 )
 def test_a_login_that_fails_says_why(site, login, service, why):
