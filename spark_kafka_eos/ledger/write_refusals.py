@@ -42,10 +42,12 @@ def below(write: MicroBatch, last: int) -> Refuse:
     )
 
 
-def other_topics(write: MicroBatch, before: str) -> Refuse:
-    """The same version went to other topics, which its rows named."""
+def other_topics(write: MicroBatch, before: str, now: str) -> Refuse:
+    """The same version went to other topics, which its rows named: `before` are those, `now` these, "" without rows."""
+    had = f"with rows for {before}" if before else "without rows"
+    has = f"it has rows for {now}" if now else "it has none"
     return Refuse(
-        reason=f"txnVersion {write.batch_id} is committed, with rows for {before}, and now its rows are for others",
+        reason=f"txnVersion {write.batch_id} is committed, {had}, and now {has}",
         meaning="It is unknown whether this is the same write with other rows, or another write",
         actions=(
             (

@@ -64,7 +64,8 @@ def _decide_batch_write(entry: LedgerEntry | UnreadableEntry | None, write: Micr
     if write.destination.startswith(NAMED_BY_ROWS):
         others = (name for name in destinations if name.startswith(NAMED_BY_ROWS))
         if other := next((name for name in others if versions.contains(destinations[name], version)), None):
-            return write_refusals.other_topics(write, other.removeprefix(NAMED_BY_ROWS))
+            before, now = (name.removeprefix(NAMED_BY_ROWS) for name in (other, write.destination))
+            return write_refusals.other_topics(write, before, now)
     if versions.contains(destinations.get(UNKNOWN_DESTINATION, ""), version):
         return write_refusals.unknown_destination(write)
     if version < versions.last(committed):

@@ -324,7 +324,11 @@ def test_the_same_version_with_another_destination_is_another_write(version: int
 def test_a_version_whose_rows_went_to_other_topics_is_refused_where_the_rows_name_them() -> None:
     found = wrote(**{"*a@1": "3"})
     assert isinstance(decide_batch_write(found, to("*a@1", 3)), Skip)
-    assert "with rows for a@1" in refused(decide_batch_write(found, to("*b@2", 3)))
+    assert "with rows for a@1, and now it has rows for b@2" in refused(decide_batch_write(found, to("*b@2", 3)))
+    assert "with rows for a@1, and now it has none" in refused(decide_batch_write(found, to("*", 3)))
+    assert "without rows, and now it has rows for a@1" in refused(
+        decide_batch_write(wrote(**{"*": "3"}), to("*a@1", 3))
+    )
     assert isinstance(decide_batch_write(found, to("*b@2", 4)), Write)
     assert isinstance(decide_batch_write(found, to("b@2", 3)), Write)
 
