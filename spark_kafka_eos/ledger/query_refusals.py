@@ -30,7 +30,8 @@ def unreadable(entry: UnreadableEntry) -> Refuse:
         reason=entry.description,
         meaning="It is unknown whether this batch is committed",
         actions=(
-            "Run this query with the release that wrote the entry, or a later one.",
+            "If `ledgerKey` was changed, set it to the new key and the one before it, separated by a comma.",
+            "Otherwise, run this query with the release that wrote the entry, or a later one.",
             "Only this sink may write to the ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
         ),
         resolutions=("write", "skip"),

@@ -114,3 +114,12 @@ def test_a_key_is_replaced_by_a_new_one_before_the_old_one():
 
 def test_without_a_key_everything_is_as_before():
     assert encode_record(ENTRY, UNSIGNED) == encode_record(ENTRY) and b"mac" not in encode_record(ENTRY)
+
+
+def test_a_refusal_of_an_entry_that_has_another_signature_says_what_to_do_with_the_key():
+    refusal = verdict(SIGNED, Signer("mine", [NEW]))
+    assert isinstance(refusal, Refuse)
+    assert refusal.actions[0] == (
+        "If `ledgerKey` was changed, set it to the new key and the one before it, separated by a comma."
+    )
+    assert verdict(SIGNED, Signer("mine", [NEW, OLD])).reason == verdict(SIGNED).reason
