@@ -1,7 +1,8 @@
 """The verdict on a batch in real time, whose tasks commit by themselves (`real_time`). Pure.
 
 Where its partitions are read on, the buckets' records say (`bucket_record`), whatever the entry does: each transaction
-moves that together with its records. So a batch is never skipped, and its number does not matter.
+moves that together with its records. So a batch is never skipped, and its number does not matter. And no word of the
+operator says `write` or `skip` of a batch: where there are no such records yet, micro-batches take these words.
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.ledger import batch_refusals, query_refusals, verdicts
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.decide import Decide, identity_of
-from spark_kafka_eos.ledger.ends import CommittedOffsets
+from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, source_topic_ids
+from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.remedies import BY_MISTAKE
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.source_offset import SinkIdentity
 
 _GOES_ON = "in real time, each partition goes on where its bucket has ended"
+_IN_MICRO_BATCHES = (
+    "Start the query once in micro-batches, without `real_time`, with this checkpoint: its refusal names the words of "
+    "`resolve` with which you can state what is true. When it has committed a batch, stop it and start it in real time "
+    "again: it goes on there."
+)
+_BY_HAND = (
+    "If neither is possible, find out how far the query came, for example from the output, and go on under another "
+    "kafka.transactional.id."
+)
 
 
 def decide_in_real_time(options: SinkOptions) -> Decide:
@@ -35,6 +47,8 @@ def decide(
     batch: MicroBatch,
     committed: CommittedOffsets | None = None,
     *,
+    clusters: Sequence[str] = (),
+    own: str = "",
     other_ids: Sequence[str] = (),
     sink: SinkIdentity,
     take_over: str | None = None,
@@ -43,26 +57,38 @@ def decide(
 ) -> verdicts.Verdict:
     """What to do with a batch: write or refuse. The arguments are those of `verdicts.decide`."""
     if isinstance(entry, UnreadableEntry):
-        return query_refusals.unreadable(entry)
+        return _without_words(query_refusals.unreadable(entry), _BY_HAND)
     if entry is not None and entry.query_id == batch.query_id:
-        return batch_refusals.incomplete(entry, batch) if entry.incomplete else verdicts.Write(reason=_GOES_ON)
+        if entry.incomplete:
+            return _without_words(batch_refusals.incomplete(entry, batch), _IN_MICRO_BATCHES)
+        return verdicts.Write(reason=_GOES_ON)
     others = ",".join(other_ids)
     if others and resolve != f"take-group:{others}":
         return query_refusals.shared_group(others)
-    if elsewhere := verdicts.goes_by_another(entry, batch, sink, resolve):
+    if elsewhere := verdicts.goes_by_another(entry, batch, replace(sink, cluster=own), resolve):
         return elsewhere
     if batch.batch_id > 0:
-        return query_refusals.never_written(batch, None) if entry is None else query_refusals.shared_id(entry, batch)
+        if entry is not None:
+            return _without_words(query_refusals.shared_id(entry, batch))
+        ended = CommittedEnd.of(entry, batch, clusters, own, committed)
+        refusal = query_refusals.never_written(batch, ended.discontinuity())
+        return replace(refusal, actions=(BY_MISTAKE, _IN_MICRO_BATCHES), resolutions=())
     if entry is None or entry.query_id == take_over:
         return verdicts.Write(reason="the first batch under this transactional.id, or takeOverQuery")
     # Of what other buckets have begun to read, an offset may be missing for now: real_time.driver looks into that.
     known = entry.begun.keys() | {tp for tp, offset in (committed or {}).items() if offset is not None}
     unknown = sorted(tp for tp in batch.end if tp not in known and not is_new(entry, batch, tp))
     if unknown:
-        return query_refusals.elsewhere(entry, batch, f"no committed offset of {unknown[0]} is known")
+        why = f"no committed offset of {unknown[0]} is known"
+        return _without_words(query_refusals.elsewhere(entry, batch, why))
     if entry.incomplete:
-        return query_refusals.incomplete(entry, batch)
+        return _without_words(query_refusals.incomplete(entry, batch))
     return verdicts.Write(reason=_GOES_ON)
+
+
+def _without_words(refusal: Refuse, *actions: str) -> Refuse:
+    """The refusal of micro-batches, with these further actions instead of its words."""
+    return replace(refusal, actions=(*refusal.actions, *actions), resolutions=())
 
 
 def is_new(entry: LedgerEntry, batch: MicroBatch, partition: TopicPartition) -> bool:
