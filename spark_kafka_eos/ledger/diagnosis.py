@@ -15,6 +15,7 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
+from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.verdicts import Verdict
 from spark_kafka_eos.ledger.write_verdicts import NAMED_BY_ROWS
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -31,7 +32,7 @@ class Diagnosis:
     `entry` is what the ledger has, `owner` what the coordinator says of the transactional.id, None if it does not know
     it. `batch` is the next batch of the query, None without a checkpoint or if nothing is planned; then there is no
     `verdict`. `planned`: Spark has planned it, so its offsets and its digest are known, and a refusal lists the same
-    values of `resolve` as its message.
+    values of `resolve` as its message. `in_real_time`: the verdict is that on a batch in real time.
     """
 
     entry: LedgerEntry | UnreadableEntry | None
@@ -39,11 +40,12 @@ class Diagnosis:
     batch: MicroBatch | None = None
     planned: bool = False
     verdict: Verdict | None = None
+    in_real_time: bool = False
 
 
-def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagnosis:
+def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned, *, in_real_time: bool = False) -> Diagnosis:
     """The verdict on the query's next batch, which `planned` reads from its checkpoint, or on this txnAppId and
-    txnVersion.
+    txnVersion. The batch is taken for one `in_real_time` also if the query's last one was.
 
     Waits for the outcome of an open transaction. Raises ConfigurationError, LedgerRefused if another program writes to
     the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable, and what `planned` raises.
@@ -61,5 +63,14 @@ def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned) -> Diagno
     batch, known_range = planned()
     if batch is None:
         return diagnosis
-    verdict = keeper.verdict(decide_micro_batch(options), batch)
-    return replace(diagnosis, batch=batch, planned=known_range, verdict=verdict)
+    in_real_time = in_real_time or _was_in_real_time(entry, batch)
+    if in_real_time:
+        verdict = keeper.verdict(decide_in_real_time(options), replace(batch, buckets=0))
+    else:
+        verdict = keeper.verdict(decide_micro_batch(options), batch)
+    return replace(diagnosis, batch=batch, planned=known_range, verdict=verdict, in_real_time=in_real_time)
+
+
+def _was_in_real_time(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch) -> bool:
+    """Whether the batch's query ran in real time last. One of another query may be meant for micro-batches."""
+    return isinstance(entry, LedgerEntry) and entry.query_id == batch.query_id and entry.buckets is not None

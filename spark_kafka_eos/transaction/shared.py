@@ -148,7 +148,8 @@ class SharedTransaction:
             verdict = self.takeover.verdict(batch)
         match verdict:
             case Refuse() as refusal:
-                raise refused(refusal, self.diagnosis_command)
+                command = self.diagnosis_command + (" --real-time" if batch.buckets is not None else "")
+                raise refused(refusal, command)
             case verdicts.Repeat(reason=reason):
                 raise IllegalTransactionState(
                     f"a second call for batch {batch.batch_id} of query {batch.query_id} in the same run: {reason}",

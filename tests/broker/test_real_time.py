@@ -594,6 +594,27 @@ def test_a_query_is_shown_and_read_on_where_its_buckets_have_ended_also_if_the_g
     assert ends == {TopicPartition(copying.source, n): 10 for n in range(PARTITIONS)}
 
 
+def test_the_command_for_refusals_says_what_the_driver_does(query, produce, command, tmp_path):
+    """Of a checkpoint in which the first batch is done and the second one is planned."""
+    produce(0, 30)
+    copying = query()
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "metadata").write_text(json.dumps({"id": copying.query_id}))
+    for number, end in ((0, 4), (1, 9)):
+        offsets = json.dumps({copying.source: {f"{partition}": end for partition in range(PARTITIONS)}})
+        (tmp_path / "offsets" / f"{number}").write_text(f'v1\n{{"batchTimestampMs":1}}\n{offsets}')
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    resolve = ["query", "resolve", copying.name, "--checkpoint-location", str(tmp_path)]
+    refused = " ".join(command(*resolve, "--real-time", code=1).split())
+    assert "In real time, the batch would be refused: the ledger has no entry" in refused
+    assert "resolve='" in command(*resolve, code=1), "in micro-batches, a word settles it"
+    copying.copy(copying.start())
+    written = " ".join(command(*resolve).split())
+    assert "In real time, the batch would be written: in real time, each partition goes on" in written
+    assert json.loads(command(*resolve, "--json"))["real_time"] is True
+
+
 def test_what_the_page_runs_works(query, produce, command):
     produce(0, 30)
     copying = query()

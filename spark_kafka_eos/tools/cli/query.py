@@ -274,6 +274,10 @@ def resolve(
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any other option of the sink; can be repeated.")
     ] = None,
+    real_time: Annotated[
+        bool,
+        typer.Option("--real-time", help="The query is to run in real time; as it does if it did so last."),
+    ] = False,
     table: TableOption = None,
     settle: Annotated[
         bool,
@@ -303,6 +307,8 @@ def resolve(
         raise typer.BadParameter("requires --table", param_hint="--settle")
     if fence_owner and not settle:
         raise typer.BadParameter("requires --settle", param_hint="--fence-owner")
+    if real_time and table is not None:
+        raise typer.BadParameter("a query with a table does not run in real time", param_hint="--real-time")
     query_options = QueryOptions(
         {
             "kafka.bootstrap.servers": ("--bootstrap-servers", bootstrap_servers),
@@ -317,7 +323,9 @@ def resolve(
     if table is not None:
         raise typer.Exit(_resolve_with_table(options, table, do=settle, fence_owner=fence_owner, as_json=as_json))
     with query_options.named_as_given(), Cluster(options.client) as cluster:
-        diagnosis = diagnose(cluster, options, lambda: next_batch_at(options.checkpoint_location))
+        diagnosis = diagnose(
+            cluster, options, lambda: next_batch_at(options.checkpoint_location), in_real_time=real_time
+        )
     if as_json:
         print(json.dumps(diagnosis_json(diagnosis), indent=1))
     else:

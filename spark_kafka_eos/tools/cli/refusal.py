@@ -117,10 +117,11 @@ def _verdict(diagnosis: Diagnosis) -> Iterator[Text]:
     refusal = diagnosis.verdict
     if refusal is None:
         return
+    would_be = "In real time, the batch would be" if diagnosis.in_real_time else "The batch would be"
     if not isinstance(refusal, Refuse):
-        yield Text(f"The batch would be {_VERDICTS[type(refusal).__name__]}: {refusal.reason}.", style="green")
+        yield Text(f"{would_be} {_VERDICTS[type(refusal).__name__]}: {refusal.reason}.", style="green")
         return
-    yield Text(f"The batch would be refused: {refusal.reason}.", style="bold red")
+    yield Text(f"{would_be} refused: {refusal.reason}.", style="bold red")
     yield Text(f"{refusal.meaning}.")
     if refusal.action:
         yield Text(f"\n{refusal.action}")
@@ -146,6 +147,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
             {"topic": tp.topic, "partition": tp.partition, "ledger": ended, "start": start, "end": end}
             for tp, ended, start, end in _rows(diagnosis.entry, batch)
         ],
+        "real_time": diagnosis.in_real_time,
         "verdict": None if verdict is None else _VERDICTS[type(verdict).__name__],
         "reason": None if verdict is None else verdict.reason,
         "meaning": verdict.meaning if isinstance(verdict, Refuse) else None,
