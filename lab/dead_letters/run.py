@@ -66,7 +66,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        return self.report.holds and self.made == self.dead_letters
+        return self.report.holds and self.report.records == self.records and self.made == self.dead_letters
 
     def wrong(self, kind: str) -> int:
         """The number of violations of this kind of invariant 1."""

@@ -16,6 +16,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
@@ -34,6 +35,7 @@ from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol import describe, transactions
 from spark_kafka_eos.kafka.protocol import offsets as broker_offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.transactions import end_transaction
 from spark_kafka_eos.kafka.wire.batch_header import CONTROL
 from spark_kafka_eos.ledger import entry_format
@@ -118,6 +120,10 @@ class World:
     def delete_pointer(self):
         """As it is when it has expired."""
         (deleted,) = self.admin.delete_consumer_groups([f"id-{self.target}.ledger"]).values()
+        deleted.result(30)
+
+    def delete_group(self):
+        (deleted,) = self.admin.delete_consumer_groups([f"id-{self.target}"]).values()
         deleted.result(30)
 
     def delete_record(self):
@@ -535,15 +541,61 @@ def test_a_job_that_sorts_violates_nothing_unless_it_is_said_to_copy(plain):
 def test_the_source_counts_up_to_the_groups_offsets_else_up_to_the_ledgers_else_to_its_end(plain):
     plain.copy()
     produce(plain.kafka.bootstrap, plain.source, [b"not read yet"] * 3)
-    assert plain.ask("--copy")[0] == 0
-    (deleted,) = plain.admin.delete_consumer_groups([f"id-{plain.target}"]).values()
-    deleted.result(30)
-    assert plain.ask("--copy")[0] == 0
+
+    def compared():
+        exit_code, shown = plain.ask("--copy")
+        assert exit_code == 0, shown
+        return shown["findings"][0]["note"].partition("; ")[2]
+
+    later = "after which the source has 3 records"
+    assert compared() == f"compared up to the offsets of group 'id-{plain.target}', {later}"
+    forget_offset(plain, 1)
+    assert compared() == f"compared up to the offsets of group 'id-{plain.target}' and the ledger, {later}"
+    plain.delete_group()
+    assert compared() == f"compared up to the offsets of the ledger, {later}"
     arguments = ["--bootstrap-servers", plain.kafka.bootstrap, "--topic", plain.target, "--source", plain.source]
     shown = CliRunner().invoke(app, ["verify", *arguments, "--copy", "--json"])
     assert shown.exit_code == 1
-    (lost,) = json.loads(shown.stdout)["findings"][0]["violations"]
+    once = json.loads(shown.stdout)["findings"][0]
+    (lost,) = once["violations"]
     assert (lost["kind"], lost["count"]) == ("missing", 3)
+    assert once["note"] == "compared up to the source's end"
+
+
+def test_without_a_group_or_a_ledger_the_source_counts_up_to_where_the_history_ends(world):
+    run(world.driver(), 0, 1, 2)
+    found = verify(world.cluster.options, world.target, source=world.source, history=world.history)
+    assert found.holds, found
+    assert (
+        found.findings[ONCE - 1].note
+        == "compared up to the offsets of the history, after which the source has 60 records"
+    )
+
+
+def forget_offset(world, partition):
+    """As if the group's offset of one of the source's partitions had expired."""
+    group = GroupCoordinator(world.cluster, f"id-{world.target}")
+    committed = group.fetch_offsets(TopicPartition(world.source, number) for number in (0, 1))
+    world.delete_group()
+    group.commit_offsets({tp: at for tp, at in committed.items() if at is not None and tp.partition != partition})
+
+
+@pytest.mark.parametrize(
+    ("write_as", "more"), [(traced, []), (lambda rows, batch: rows, ["--copy"])], ids=["traced", "plain"]
+)
+def test_a_partition_that_is_missing_is_not_passed_over_where_the_group_has_no_offset_of_it(plain, write_as, more):
+    plain.copy(lambda rows, batch: write_as(rows.filter(pc.equal(rows["partition"], 0)), batch))
+    forget_offset(plain, 1)
+    arguments = ["--bootstrap-servers", plain.kafka.bootstrap, "--topic", plain.target, "--source", plain.source]
+    shown = CliRunner().invoke(app, ["verify", *arguments, "--group", f"id-{plain.target}", "--json", *more])
+    once = json.loads(shown.stdout)["findings"][0]
+    assert (shown.exit_code, once["verdict"]) == (3, "not checked"), once
+    assert once["unchecked"] == (
+        f"it is not known how many of the 2,000 records of {plain.source}-1 the query has read"
+    )
+    exit_code, known = plain.ask(*more)
+    (lost,) = known["findings"][0]["violations"]
+    assert (exit_code, lost["kind"], lost["count"]) == (1, "missing", 2_000), "the ledger says that it has read them"
 
 
 def test_an_open_transaction_of_any_program_is_waited_for_and_then_a_violation(either_kafka):

@@ -50,7 +50,7 @@ def compare(
     records = sum(map(len, offsets))
     of_source = _records([origin.partition for origin in origins], offsets, number[:records])
     output = _records([log.partition for log in logs], [log.committed_offset for log in logs], number[records:])
-    due = of_source.offset < np.array([origin.end for origin in origins], np.int64)[of_source.partition]
+    due = np.concatenate([np.zeros(0, np.bool_), *(origin.due[origin.visible] for origin in origins)])
     once = _once(
         of_source,
         due,

@@ -95,18 +95,24 @@ class PartitionLog:
 class SourcePartition:
     """The records of one source partition: `visible[i]` is whether offset `start + i` has a record that readers see.
 
-    The output must contain those below `end`, and may contain later ones. Records before `start` are deleted, those at
-    the offsets `gone` are compacted. `contents` are those of the visible records, None if they were not computed;
-    `traced` of them have provenance themselves.
+    The output must contain those below `end`, and may contain later ones; None if the offset is not known. Records
+    before `start` are deleted, those at the offsets `gone` are compacted. `contents` are those of the visible records,
+    None if they were not computed; `traced` of them have provenance themselves.
     """
 
     partition: TopicPartition
     start: int
-    end: int
+    end: int | None
     visible: NDArray[np.bool_]
     gone: Int64s = field(default_factory=_NO_OFFSETS.copy)
     contents: Contents | None = None
     traced: int = 0
+
+    @property
+    def due(self) -> NDArray[np.bool_]:
+        """Which of the offsets of `visible` have a record that the output must contain; none if `end` is unknown."""
+        end = self.start if self.end is None else self.end
+        return self.visible & (np.arange(len(self.visible)) < end - self.start)
 
     @property
     def visible_contents(self) -> Contents:
@@ -119,8 +125,8 @@ class SourcePartition:
         return not self.start and not self.gone.size
 
 
-def source_partition(log: PartitionLog, end: int) -> SourcePartition:
-    """What readers of a source see of its log. `end`: the offset that the output must have reached."""
+def source_partition(log: PartitionLog, end: int | None) -> SourcePartition:
+    """What readers of a source see of its log. `end`: the offset that the output must have reached, if it is known."""
     stable = log.last_stable_offset
     readable = log.committed & (log.offset >= log.start) & (log.offset < stable)
     visible = np.zeros(stable - log.start, np.bool_)

@@ -38,19 +38,21 @@ from spark_kafka_eos.tools.verify.outcomes import Outcome
 from spark_kafka_eos.tools.verify.provenance_bytes import MAGIC
 
 _PROVABLE = Invariant.ONCE, Invariant.ORDER, Invariant.IDENTITY
+_EXAMPLES = 3
 
 
 def check(
     logs: Sequence[PartitionLog],
     *,
     source: Mapping[int, SourcePartition] | None = None,
+    up_to: str = "the committed offsets",
     copy: bool = False,
     readers: Mapping[str, Mapping[TopicPartition, Seen]],
     history: Sequence[HistoryEntry] = (),
     ledger: Ledger | None = None,
 ) -> list[CheckedInvariant]:
-    """All six findings, in order. `source` is the topic whose records the output contains, by partition number. `copy`:
-    the output is declared a plain copy of it.
+    """All six findings, in order. `source` is the topic whose records the output contains, by partition number, and
+    `up_to` says what its ends are. `copy`: the output is declared a plain copy of it.
 
     The contents of source and output are needed if `copy` is set, or if no value of the output has provenance.
     """
@@ -61,19 +63,40 @@ def check(
     source_is_traced = source is not None and any(origin.traced for origin in source.values())
     by_provenance = not copy and 0 < traced == values and not source_is_traced
     if by_provenance:
-        provable = [once(logs, source), order(logs), identity(logs, source, history, done)]
+        in_source = _as_far_as_is_known(once(logs, source), source, up_to)
+        provable = [in_source, order(logs), identity(logs, source, history, done)]
         provable = [replace(finding, asked=True) for finding in provable]
     elif source is not None and (copy or traced == dead_letters):
         in_source, in_order = contents.compare(logs, source, copy=copy)
         unbatched = CheckedInvariant(
             invariant=Invariant.IDENTITY, unit="batches", unchecked="the values do not contain their batch"
         )
+        in_source = _as_far_as_is_known(in_source, source, up_to)
         provable = [replace(in_source, asked=True), in_order, unbatched]
     else:
         why = _not_by_provenance(logs, values, traced)
         provable = [CheckedInvariant(invariant=invariant, unchecked=why, asked=bool(traced)) for invariant in _PROVABLE]
     in_ledger = replace(_ledger(logs, done, ledger, by_provenance), asked=bool(history))
     return [*provable, _visibility(logs, readers), in_ledger, _healed(logs, ledger)]
+
+
+def _as_far_as_is_known(
+    once: CheckedInvariant, source: Mapping[int, SourcePartition] | None, up_to: str
+) -> CheckedInvariant:
+    """Invariant 1 with what of the source need not be in the output yet, and what is not known to be due."""
+    if source is None:
+        return once
+    known = [origin for origin in source.values() if origin.end is not None]
+    others = [origin for _, origin in sorted(source.items()) if origin.end is None and origin.visible.any()]
+    later = sum(int((origin.visible & ~origin.due).sum()) for origin in known)
+    after = f", after which the source has {later:,} records" if later else ""
+    note = f"compared up to {up_to}{after}"
+    if others:
+        records = sum(int(origin.visible.sum()) for origin in others)
+        where = ", ".join(str(origin.partition) for origin in others[:_EXAMPLES]) + ", …" * (len(others) > _EXAMPLES)
+        unknown = f"it is not known how many of the {records:,} records of {where} the query has read"
+        return replace(once, unchecked="; ".join(filter(None, (once.unchecked, unknown))), note=note)
+    return replace(once, note="; ".join(filter(None, (once.note, note))))
 
 
 def _not_by_provenance(logs: Sequence[PartitionLog], values: int, traced: int) -> str:

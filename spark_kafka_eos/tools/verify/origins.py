@@ -37,8 +37,7 @@ def once(logs: Sequence[PartitionLog], source: Source | None) -> CheckedInvarian
         count = np.bincount(at, minlength=len(origin.visible))
         twice = np.concatenate([_more_than_once(before), origin.start + np.flatnonzero(count > 1)])
         violations += _repeated(logs, str(origin.partition), number, twice)
-        due = np.arange(len(count)) < origin.end - origin.start
-        if (missing := np.flatnonzero(origin.visible & (count == 0) & due)).size:
+        if (missing := np.flatnonzero(origin.due & (count == 0))).size:
             lost = origin.start + int(missing[0])
             what = f"is not in the committed output{_elsewhere(logs, number, lost)}"
             violation = Violation(kind="missing", where=f"{origin.partition}@{lost}", what=what, count=len(missing))

@@ -125,9 +125,10 @@ def verify(
 ) -> Report:
     """Check `topic`, or several of them that are one output together. `client`: options, or the brokers' addresses.
 
-    `source` is the topic whose records the output must contain, each once: up to the offsets that the query's `group`
-    (default: `transactional_id`) has committed, else those in its ledger, else its end. `source_client` connects to the
-    source's cluster if that is another one; then only the ledger is used. Records are identified by the provenance in
+    `source` is the topic whose records the output must contain, each once: of each partition up to the offset that the
+    query's `group` (default: `transactional_id`) has committed, else that in its ledger, else in the history; if none
+    of them has an offset of any partition, up to its end. `source_client` connects to the source's cluster if that is
+    another one; then the group does not count. Records are identified by the provenance in
     their values, dead letters in one of several topics by their headers, or all by their contents. `copy`: the output
     is a plain copy, so that any difference is a violation.
     `transactional_id` identifies the ledger, in `ledger.topic`; with the sink's `ledger_key`, in the form of that
@@ -151,9 +152,9 @@ def verify(
     with Cluster(options) as cluster, Cluster(_options(source_client or options)) as origin:
         # Before the output is read, because the output need not contain newer records of the source.
         due: Mapping[TopicPartition, int] = {}
+        up_to = ""
         if source is not None:
-            read = _partitions(origin, source)
-            due = _committed(cluster, origin, read, group, ledger) or _ended(entries) or offsets.latest(origin, read)
+            due, up_to = _due(cluster, origin, _partitions(origin, source), group, ledger, entries)
         partitions = [tp for name in topics for tp in _partitions(cluster, name)]
         end, stable = _ends(cluster, partitions, wait_s)
         earliest = offsets.earliest(cluster, partitions)
@@ -180,6 +181,7 @@ def verify(
         findings = check(
             logs,
             source=origins,
+            up_to=up_to,
             copy=copy,
             readers=seen,
             history=entries,
@@ -254,30 +256,51 @@ def _source(
     ranges = [OffsetRange(partition=tp, start=earliest[tp], end=end[tp]) for tp in partitions]
     take: scan.TakeContents = "always" if with_contents else "never"
     logs = scan.logs(cluster, ranges, stable, _counted(progress, "the source", ranges), take)
-    return {log.partition.partition: source_partition(log, due.get(log.partition, 0)) for log in logs}
+    return {log.partition.partition: source_partition(log, due.get(log.partition)) for log in logs}
 
 
-def _committed(
+def _due(
     cluster: Cluster,
     origin: Cluster,
     partitions: Sequence[TopicPartition],
     group: str | None,
     ledger: SinkLedger | None,
-) -> Mapping[TopicPartition, int]:
-    """The offsets up to which the query has committed these partitions of its source; empty if unknown.
+    history: Sequence[HistoryEntry],
+) -> tuple[Mapping[TopicPartition, int], str]:
+    """The offset up to which the output must have each of these partitions of the source, and what these offsets are.
 
-    The group on the sink's cluster only has topics of that cluster; another cluster may have topics of the same name.
+    It is the group's, else the ledger's, else that at which the history ends. A partition of which nobody has an offset
+    is left out, unless nobody has one of any: then the output must have everything.
     """
-    group = group or (None if ledger is None else ledger.transactional_id)
-    if group is not None and origin.cluster_id() == cluster.cluster_id():
-        committed = GroupCoordinator(cluster, group).fetch_offsets(partitions)
-        standing = {tp: at.offset for tp, at in committed.items() if at is not None}
-        if standing:
-            return standing
-    if ledger is None:
+    named = group or (None if ledger is None else ledger.transactional_id)
+    asked: dict[str, Callable[[], Mapping[TopicPartition, int]]] = {
+        f"group {named!r}": lambda: _of_group(cluster, origin, partitions, named),
+        "the ledger": lambda: {} if ledger is None else committed_by(ledger, origin.cluster_id()),
+        "the history": lambda: _ended(history),
+    }
+    known: dict[TopicPartition, int] = {}
+    whose = []
+    for name, ask in asked.items():
+        lacking = {tp for tp in partitions if tp not in known}
+        if lacking and (found := {tp: at for tp, at in ask().items() if tp in lacking}):
+            known |= found
+            whose.append(name)
+    up_to = f"the offsets of {' and '.join(whose)}" if known else "the source's end"
+    if group is not None and f"group {group!r}" not in whose:
+        up_to += f" (group {group!r} has no offsets of the source)"
+    return known or offsets.latest(origin, partitions), up_to
+
+
+def _of_group(
+    cluster: Cluster, origin: Cluster, partitions: Sequence[TopicPartition], group: str | None
+) -> Mapping[TopicPartition, int]:
+    """The group on the sink's cluster only has topics of that cluster; another cluster may have topics of the same
+    name.
+    """
+    if group is None or origin.cluster_id() != cluster.cluster_id():
         return {}
-    progress = committed_by(ledger, origin.cluster_id())
-    return {tp: progress[tp] for tp in partitions if tp in progress}
+    committed = GroupCoordinator(cluster, group).fetch_offsets(partitions)
+    return {tp: at.offset for tp, at in committed.items() if at is not None}
 
 
 def _ended(history: Sequence[HistoryEntry]) -> Mapping[TopicPartition, int]:

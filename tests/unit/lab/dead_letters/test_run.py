@@ -39,6 +39,7 @@ def test_it_holds_if_the_outputs_are_the_source_and_every_cause_is_the_expected_
     assert not lost.holds and lost.wrong("missing") == 3
     assert "violated" in shown(lost) and "orders-0@7 is not there" in shown(lost)
     assert not replace(PROOF, dead_letters={"other": 1}).holds
+    assert not replace(PROOF, records=101).holds, "the query has not read to the end"
 
 
 @pytest.mark.parametrize(("records", "kills"), [(20_000, 2), (1_000_000, 100)])

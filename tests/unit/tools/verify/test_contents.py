@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,6 +80,16 @@ def test_an_output_with_the_contents_of_its_source_holds_whoever_wrote_it(origin
 def test_a_job_that_transforms_is_not_told_from_a_loss(logs):
     for finding in compare(logs, source("abc"), copy=False):
         assert (finding.verdict, finding.violations) == ("not checked", ())
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_partition_whose_records_are_all_missing_is_not_proven_to_be_copied_if_its_end_is_unknown(copy):
+    origin = source("abc", "de")
+    origin[1] = replace(origin[1], end=None)
+    once = check(output("abc"), source=origin, copy=copy, readers={})[0]
+    assert (once.verdict, once.unproven) == ("not checked", True)
+    assert "how many of the 2 records of in-1 the query has read" in once.unchecked
+    assert "those of the source" not in once.note
 
 
 def test_the_number_of_differences_is_reported():

@@ -244,7 +244,8 @@ GONE = [
 def test_a_copy_of_what_the_source_no_longer_has_is_not_foreign_unless_it_is_there_twice(data, origin, twice, gone):
     finding = checked(log(data, Data([10, 11, 13]), COMMIT), origin=origin)[Invariant.ONCE]
     assert [(each.kind, each.where) for each in finding.violations] == ([("more than once", twice)] if twice else [])
-    assert finding.note == f"{gone} are copies of records that the source no longer has"
+    copied = f"{gone} are copies of records that the source no longer has"
+    assert finding.note == f"{copied}; compared up to the committed offsets"
 
 
 def test_a_source_that_has_everything_has_lost_nothing_before_its_start():
@@ -278,6 +279,31 @@ def test_gaps_in_the_source_are_not_missing_records():
 def test_records_after_the_committed_end_may_be_missing_or_present():
     assert violations(checked(log(Data([10, 11]), COMMIT), origin={0: source(end=12)})) == []
     assert violations(checked(log(Data([10, 11, 12]), COMMIT), origin={0: source(end=12)})) == []
+
+
+def test_how_many_source_records_need_not_be_there_yet_is_said():
+    some = checked(log(Data([10, 11]), COMMIT), origin={0: source("xxx.x", end=12)}, up_to="the group's")
+    assert some[Invariant.ONCE].verdict == "holds"
+    assert some[Invariant.ONCE].note == "compared up to the group's, after which the source has 2 records"
+    assert checked(*GOOD, up_to="its end")[Invariant.ONCE].note == "compared up to its end"
+    assert checked(*GOOD, origin=None)[Invariant.ONCE].note == ""
+
+
+def test_what_must_be_there_of_a_partition_without_a_known_end_is_not_checked():
+    def unknown(number, visible="xxxx"):
+        return replace(source(visible, number=number), end=None)
+
+    some = log(Data(range(10, 16)), COMMIT, Data([10], 1, epoch=1, source=1), COMMIT)
+    findings = checked(some, origin={0: source(), 1: unknown(1), 2: unknown(2, "...."), 3: unknown(3)})
+    assert violations(findings) == [] and unproven(findings) == [Invariant.ONCE]
+    assert findings[Invariant.ONCE].unchecked == (
+        "it is not known how many of the 8 records of in-1, in-3 the query has read"
+    )
+    twice = log(Data(range(10, 16)), COMMIT, Data([10, 10], 1, epoch=1, source=1), COMMIT)
+    assert violations(checked(twice, origin={0: source(), 1: unknown(1)})) == [
+        (Invariant.ONCE, "more than once", "out-0@8", 1)
+    ]
+    assert unproven(checked(*GOOD, origin={0: source(), 1: unknown(1, "....")})) == [], "it has no records"
 
 
 # -- 2
