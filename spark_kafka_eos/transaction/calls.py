@@ -13,7 +13,8 @@ which batches have not ended in a commit.
 | is still running, in another thread | is refused, and the first one does not commit: its batch would lack these rows |
 | is just committing, in another thread | waits, and is then like one that comes later |
 
-A replay belongs to another run of the query, and is allowed.
+While it is noted in the ledger that a refused call's rows are missing, every other call waits: it would use the same
+transaction. A replay belongs to another run of the query, and is allowed.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ class WriterCall:
 
 @dataclass(slots=True)
 class Attempt:
-    """A running call. `committing` is set once a commit may have been sent."""
+    """A running call. `committing` is set once a commit may have been sent. `refused`: the call is not let in, and only
+    runs to note that its batch is incomplete.
+    """
 
     call: WriterCall
     lock: threading.Condition
     committing: bool = False
     contested: bool = field(default=False)
+    refused: IllegalTransactionState | None = None
 
     def appending(self) -> None:
         """Nothing of this attempt is committed."""
@@ -89,12 +93,13 @@ class WriterCalls:
         `incomplete` is called before a call is refused because its batch has been ("everything") or may have been
         ("unknown") committed without the call's DataFrames.
         """
-        try:
-            attempt = self._admit(call)
-        except IllegalTransactionState as error:
-            if error.committed is not None and error.committed != "nothing" and not self._repeatable:
-                incomplete(error.committed)
-            raise
+        attempt = self._admit(call)
+        if (refused := attempt.refused) is not None:
+            try:
+                incomplete(refused.committed or _UNKNOWN)
+            finally:
+                self._end()
+            raise refused
         try:
             yield attempt
         except BaseException as error:
@@ -110,16 +115,20 @@ class WriterCalls:
 
     def _leave(self, call: WriterCall, outcome: Committed | None) -> None:
         with self._changed:
-            self._running = None
             if outcome is None:
                 self._failed = call
             else:
                 self._last, self._failed = (call, outcome), None
+            self._end()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._running = None
             self._changed.notify_all()
 
     def _admit(self, call: WriterCall) -> Attempt:
         with self._changed:
-            while self._running is not None and self._running.call == call and self._running.committing:
+            while self._is_about_to_end(call):
                 self._changed.wait()
             if self._running is not None and self._running.call == call:
                 self._running.contested = not self._repeatable
@@ -130,12 +139,23 @@ class WriterCalls:
                     "the same transactional.id",
                     action="Set a different `kafka.transactional.id` for each query, and write one batch at a time.",
                 )
+            refused: IllegalTransactionState | None = None
             if self._last is not None and self._last[0] == call and not self._repeatable:
                 if self._last[1] == _EVERYTHING:
-                    raise _second(call, "completed", _EVERYTHING, f"It contains the first call's rows. {WRITE_ONCE}")
-                raise _second(call, "failed", _UNKNOWN, f"Let the first call's error stop the query. {WRITE_ONCE}")
-            self._running = Attempt(call, self._changed)
+                    refused = _second(
+                        call, "completed", _EVERYTHING, f"It contains the first call's rows. {WRITE_ONCE}"
+                    )
+                else:
+                    refused = _second(
+                        call, "failed", _UNKNOWN, f"Let the first call's error stop the query. {WRITE_ONCE}"
+                    )
+            self._running = Attempt(call, self._changed, refused=refused)
             return self._running
+
+    def _is_about_to_end(self, call: WriterCall) -> bool:
+        """Whether there is a running call for whose end `call` waits."""
+        running = self._running
+        return running is not None and (running.refused is not None or (running.call == call and running.committing))
 
 
 def _second(call: WriterCall, first: str, committed: Committed, action: str) -> IllegalTransactionState:

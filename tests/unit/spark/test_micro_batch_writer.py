@@ -255,6 +255,36 @@ def test_a_second_call_for_a_batch_is_refused_and_the_batch_noted_as_incomplete(
     assert set(kafka.numbers()) == {0}
 
 
+@pytest.mark.parametrize("api", ["TxnOffsetCommit", "EndTxn"])
+def test_the_next_batch_does_not_disturb_the_note_that_a_thread_that_came_late_makes_of_the_last_one(
+    kafka, query, writer_of, api
+):
+    writer, ended, errors = writer_of(), threading.Event(), []
+    run(writer, 0)
+
+    def next_batch():
+        try:
+            run(writer, 1)
+        except KafkaEosError as error:
+            errors.append(error)
+        ended.set()
+
+    thread = threading.Thread(target=next_batch)
+
+    def meanwhile():
+        thread.start()
+        assert not ended.wait(0.5)
+
+    kafka.before(api, meanwhile)
+    with pytest.raises(IllegalTransactionState, match="a second call for batch 0"):
+        run(writer, 0)
+    thread.join(30)
+    assert [str(error) for error in errors if "batch 0 is incomplete" in str(error)]
+    query.run_id = "after a restart"
+    with pytest.raises(LedgerRefused, match="batch 0 is incomplete"):
+        run(writer_of(), 1)
+
+
 def test_a_query_that_was_started_again_finds_the_batch_written(kafka, query, writer_of):
     writer = writer_of()
     run(writer, 0)

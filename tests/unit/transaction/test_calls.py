@@ -187,6 +187,27 @@ def test_a_second_call_that_comes_during_the_commit_waits_for_it_and_makes_the_b
     assert told == ["everything"]
 
 
+def test_the_next_batch_waits_while_it_is_noted_that_the_last_one_is_incomplete(calls, enter):
+    enter()
+    admitted = threading.Event()
+
+    def next_batch() -> None:
+        with calls.enter(replace(BATCH, batch_id=8), incomplete=lambda _: None):
+            admitted.set()
+
+    thread = threading.Thread(target=next_batch)
+
+    def note(_: str) -> None:
+        thread.start()
+        assert not admitted.wait(0.2)
+        raise OSError("the note failed")
+
+    with pytest.raises(OSError, match="the note failed"):
+        calls.enter(BATCH, incomplete=note).__enter__()
+    thread.join(30)
+    assert admitted.is_set()
+
+
 def options(**more: str):
     return sink_options({"kafka.bootstrap.servers": "a:1,b:2", "kafka.transactional.id": "t", "topic": "x"} | more)
 
