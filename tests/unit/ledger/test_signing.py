@@ -65,8 +65,20 @@ def test_who_has_no_key_reads_signed_entries_too():
         SIGNED.replace(b'"mac":"', b'"mac":"0'),
         SIGNED.replace(b'"mac"', b'"Mac"'),
         SIGNED.replace(b'"mac":"', b'"mac":null,"x":"'),
+        SIGNED.replace(b'"mac":"', b'"mac":"\xc3\xa9'),
+        SIGNED.replace(b'"mac":"', b'"mac":"\\ud800'),
     ],
-    ids=["unsigned", "another key", "copied from another id", "moved, unsigned", "another mac", "no mac", "null"],
+    ids=[
+        "unsigned",
+        "another key",
+        "copied from another id",
+        "moved, unsigned",
+        "another mac",
+        "no mac",
+        "null",
+        "not ASCII",
+        "no text",
+    ],
 )
 def test_what_is_not_signed_for_this_id_is_refused_and_never_skipped(forged):
     with pytest.raises(NotAnEntry, match="not signed with ledgerKey"):
