@@ -16,7 +16,8 @@ _COMMITTED = {
     "nothing": "Nothing was committed.",
     "everything": "The transaction was committed.",
     "part": "The transaction was committed, and the other topics have its records.",
-    "unknown": "It is unknown whether the transaction was committed; the ledger settles this when the query restarts.",
+    "unknown": "It is unknown whether the transaction was committed; a query, or a write with txnAppId, finds out from "
+    "the ledger when it runs again.",
     "table": "The table has the batch, and Kafka does not show it yet; the next start completes it.",
     "acknowledged": "Without a transaction, records that brokers acknowledged are visible; a restarted query writes "
     "them again.",

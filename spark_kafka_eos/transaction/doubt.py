@@ -20,7 +20,7 @@ from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.transaction.attempt import Event
 from spark_kafka_eos.transaction.owner import Owner
-from spark_kafka_eos.transaction.steps import OwnerFacts, TransactionSteps
+from spark_kafka_eos.transaction.steps import TransactionSteps
 from spark_kafka_eos.transaction.takeover import OwnerTakeover, refused
 
 
@@ -54,7 +54,10 @@ class CommitDoubt:
                 and (following := self._owner.after_commit(facts, error)) is not None
             ):
                 return self._steps.committed(entry, following)
-            verdict = self._read_again(batch, facts, is_over=is_over)
+            if isinstance(facts, TransactionFacts) and self._steps.is_given_up(facts):
+                self._steps.time_out()
+                is_over = True
+            verdict = self._read_again(batch, is_over=is_over)
         except ProducerFenced:
             raise
         except KafkaEosError as second:
@@ -62,6 +65,10 @@ class CommitDoubt:
                 f"{failed}, and its outcome could not be determined ({second.what})", action=second.action
             ) from second
         if not self._steps.has_ledger:
+            if is_over:
+                raise TransactionAborted(
+                    f"{failed}, and the transaction was aborted", action="The batch is written again."
+                ) from error
             raise CommitOutcomeUnknown(
                 f"the commit request failed ({error.what}), and without txnAppId there is no ledger entry to check",
                 action="Check the topic before you run the job again; with txnAppId, a rerun is safe.",
@@ -81,11 +88,9 @@ class CommitDoubt:
                     action="Start the query again: it goes on after this batch.",
                 ) from error
 
-    def _read_again(self, batch: MicroBatch, facts: OwnerFacts, *, is_over: bool) -> verdicts.Verdict:
+    def _read_again(self, batch: MicroBatch, *, is_over: bool) -> verdicts.Verdict:
         """The ledger's verdict, after a new epoch."""
-        if isinstance(facts, TransactionFacts) and self._steps.is_given_up(facts):
-            self._steps.time_out()
-        elif not is_over and self._steps.transaction_version < 2:
+        if not is_over and self._steps.transaction_version < 2:
             # It would fence us with our identity, because the transaction may still be open.
             self._steps.let_go()
         self._owner.initialise()

@@ -1138,6 +1138,57 @@ def test_a_group_is_taken_only_from_the_sink_that_is_named(kafka, resolve):
         settled(replace(OPTIONS, resolve=resolve), kafka, sourced(0, SOURCE))
 
 
+def without_ledger(kafka, meanwhile=lambda: None):
+    """A write without txnAppId of one record; `meanwhile` follows its first append."""
+    transaction, appends = owner(kafka, keeps_ledger=False), []
+
+    def write(identity):
+        if identity.transaction_version < 2:
+            add_partitions(transaction.cluster, identity, [OUTPUT])
+        append(transaction.cluster, identity, [(OUTPUT, 1, encode(pa.nulls(1), pa.array([b"x"]), 0))])
+        appends.append(identity)
+        if len(appends) == 1:
+            meanwhile()
+        return Appended(partitions=1, records=1, bytes=1)
+
+    one = replace(batch(0), sources=(READS_NOTHING,))
+    return commit_batch(transaction, one, write, max_attempts=2, choice=BY_DRIVER)
+
+
+@pytest.mark.parametrize("when", ["before the commit is sent", "as it arrives"])
+def test_without_a_ledger_a_write_that_the_coordinator_is_known_to_have_aborted_is_written_again(kafka, when):
+    if when == "as it arrives":
+        kafka.before("EndTxn", kafka.time_out)
+        report = without_ledger(kafka)
+    else:
+        report = without_ledger(kafka, kafka.time_out)
+    assert report.outcome == "committed"
+    (why,) = report.redone
+    assert "the coordinator aborted the transaction after" in why
+    assert values(kafka, "out") == [b"x"]
+
+
+def test_without_a_ledger_a_commit_without_an_answer_that_the_coordinator_shows_as_aborted_is_written_again(kafka):
+    kafka.lose_commit("request", kafka.time_out)
+    if kafka.version == 1:  # another driver that took the id, and aborted a transaction of its own, leaves the same
+        with pytest.raises(ProducerFenced) as fenced:
+            without_ledger(kafka)
+        assert fenced.value.committed == "unknown"
+        return
+    report = without_ledger(kafka)
+    assert (report.outcome, len(report.redone)) == ("committed", 1)
+    assert values(kafka, "out") == [b"x"]
+
+
+def test_without_a_ledger_the_outcome_of_a_commit_in_doubt_stays_unknown_and_the_error_promises_no_ledger(kafka):
+    kafka.lose_commit("request")
+    with pytest.raises(CommitOutcomeUnknown, match="without txnAppId there is no ledger entry") as unknown:
+        without_ledger(kafka)
+    assert "the ledger settles" not in str(unknown.value)
+    assert "a query, or a write with txnAppId, finds out" in str(unknown.value)
+    assert values(kafka, "out") == []
+
+
 def test_where_nothing_was_written_and_no_ledger_is_kept_there_is_nothing_to_end(kafka):
     report = commit_batch(
         owner(kafka, keeps_ledger=False),
