@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, unreadable
-from spark_kafka_eos.ledger.entry_format import NewerEntry, NotAnEntry, pointer_content, record_content
+from spark_kafka_eos.ledger.entry_format import NewerEntry, NotALedgers, NotAnEntry, pointer_content, record_content
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 
@@ -108,11 +108,12 @@ def misleading(
     committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition, signer: Signer = UNSIGNED
 ) -> dict[TopicPartition, bool]:
     """The other places of the ledger's group that do not say that the ledger is `at`; true where its topic has records,
-    too, as it was a ledger topic.
+    too, as it was a ledger topic. Not those of `of_others`.
     """
     places: dict[TopicPartition, bool] = {}
+    not_ours = of_others(committed, at, signer)
     for place, pointer in committed.items():
-        if place == at:
+        if place == at or place in not_ours:
             continue
         try:
             entry = pointer_content(pointer, signer)
@@ -124,6 +125,27 @@ def misleading(
         elif isinstance(entry, LedgerEntry):
             places[place] = True
     return places
+
+
+def of_others(
+    committed: Mapping[TopicPartition, OffsetAndMetadata], at: TopicPartition, signer: Signer = UNSIGNED
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What somebody else has committed to the ledger's group, such as a query whose own group has that name.
+
+    A pointer that an operator has reset has no metadata, as the offset of a consumer. A reset is one of the group: so
+    elsewhere, it counts as such a pointer only if that in `at` was reset, too.
+    """
+    was_reset = at in committed and not committed[at].metadata
+    others: dict[TopicPartition, OffsetAndMetadata] = {}
+    for place, pointer in committed.items():
+        try:
+            pointer_content(pointer, signer)
+        except NotALedgers:
+            if place != at and (pointer.metadata or not was_reset):
+                others[place] = pointer
+        except NotAnEntry:
+            continue
+    return others
 
 
 def _highest(candidates: Iterable[tuple[TopicPartition, LedgerEntry | MovedLedger]]) -> int:

@@ -66,6 +66,10 @@ class NewerEntry(NotAnEntry):
     """A newer release has written it."""
 
 
+class NotALedgers(NotAnEntry):
+    """Another program has written it; or a pointer was reset, which leaves nothing of it."""
+
+
 def encode_record(entry: LedgerEntry | MovedLedger, signer: Signer = UNSIGNED) -> bytes:
     """The record's value."""
     return _json(signer.signed(_fields(entry) | _more_fields(entry))).encode()
@@ -172,7 +176,7 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
         fields = json.loads(text)
         version = fields["v"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise NotAnEntry("another program has written it") from None
+        raise NotALedgers("another program has written it") from None
     if version not in (1, 2, VERSION, IN_REAL_TIME):
         raise NewerEntry(f"it has format version {version!r}, but this release supports versions up to {IN_REAL_TIME}")
     if not signer.accepts(fields):

@@ -19,6 +19,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets
+from spark_kafka_eos.kafka.words import first_three
 from spark_kafka_eos.ledger import copies, entry_format, verdicts
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.answers import BrokerAnswers
@@ -31,7 +32,7 @@ from spark_kafka_eos.ledger.next_entry import next_entry
 from spark_kafka_eos.ledger.real_time import began_by, with_ends
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
-from spark_kafka_eos.ledger.source_mark import other_ids, source_mark
+from spark_kafka_eos.ledger.source_mark import marked_by, other_ids, source_mark
 from spark_kafka_eos.ledger.topic import LastRecord, LedgerTopic, follow
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
@@ -68,6 +69,7 @@ class LedgerKeeper:
         # Places that do not say where the ledger is; true: of records, too.
         self._stale_places: dict[TopicPartition, bool] = {}
         self._answers = BrokerAnswers()  # on which the verdict is based
+        self._has_warned = False
         self._waits = True  # for pending offsets; not where they may be those of another one's open transaction
 
     # -- reading
@@ -161,8 +163,24 @@ class LedgerKeeper:
         entry, passed = follow(self._cluster, self._options.transactional_id, latest, at, read, signer)
         if record is not None and at in committed and copies.is_lost(committed[at], signer):
             _log.warning("the offsets of group %s were reset; the ledger's record counts", self._options.ledger_group)
+        self._warn_of(copies.of_others(committed, at, signer))
         self._stale_places = copies.misleading(committed, at, signer) | {place: True for place in passed if place != at}
         return entry
+
+    def _warn_of(self, others: _Offsets) -> None:
+        """Say, once, who else commits offsets to the ledger's group. They are left alone: they may be somebody's
+        progress.
+        """
+        if not others or self._has_warned:
+            return
+        self._has_warned = True
+        names = {tp: marked_by(at) for tp, at in sorted(others.items())}
+        _log.warning(
+            "group %s is the ledger's, but somebody else commits offsets to it: %s. They are left as they are. Give "
+            "that query or consumer another group: once the ledger's own offset there expires, this query is refused",
+            self._options.ledger_group,
+            first_three(f"{tp} by transactional.id {name!r}" if name else str(tp) for tp, name in names.items()),
+        )
 
     def remember_committed(self, entry: LedgerEntry, by: ProducerIdentity) -> None:
         """Record that `entry` is committed, in the transaction of `by`."""

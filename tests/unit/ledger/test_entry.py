@@ -10,7 +10,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import MAX_METADATA_BYTES, OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.ledger import copies, entry_format
 from spark_kafka_eos.ledger import entry as ledger
-from spark_kafka_eos.ledger.copies import misleading, newest
+from spark_kafka_eos.ledger.copies import misleading, newest, of_others
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, MovedLedger, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.entry_format import NotAnEntry
 from spark_kafka_eos.ledger.signing import Signer
@@ -355,12 +355,30 @@ def test_every_other_place_that_does_not_lead_here_misleads() -> None:
         OTHER: pointer(entry(41)),
         THIRD: pointer(to(OTHER, 3)),
         TopicPartition("fourth", 0): pointer(to(AT, 42)),
-        TopicPartition("fifth", 0): RESET,
+        TopicPartition("fifth", 0): replace(v1(41), offset=0),
     }
-    # Only where an entry of form 2 or 3 is, there are records; of a reset pointer nobody knows, and an output topic is
-    # nothing to write to.
+    # Only where an entry of form 2 or 3 is, there are records; an output topic is nothing to write to.
     assert misleading(committed, AT) == {OUT: False, OTHER: True, THIRD: False, TopicPartition("fifth", 0): False}
     assert misleading({AT: pointer(ENTRY)}, AT) == misleading({}, AT) == {}
+
+
+def test_pointers_that_were_reset_together_mislead() -> None:
+    assert misleading({AT: RESET, OTHER: RESET, OUT: RESET}, AT) == {OTHER: False, OUT: False}
+    assert of_others({AT: RESET, OTHER: RESET}, AT) == {}
+
+
+@pytest.mark.parametrize("metadata", ["", source_mark("another"), "a consumer's own", "{}"])
+def test_what_somebody_else_commits_to_the_group_is_no_place_of_the_ledger(metadata: str) -> None:
+    others = {TopicPartition("in", number): OffsetAndMetadata(offset=500, metadata=metadata) for number in (0, 1)}
+    for here in ({AT: pointer(ENTRY)}, {}):
+        assert of_others({**here, **others}, AT) == others
+        assert misleading({**here, **others}, AT) == {}
+
+
+def test_what_a_ledger_has_written_is_a_place_of_it_though_it_cannot_be_read() -> None:
+    newer = OffsetAndMetadata(offset=1, metadata='{"v":5,"serial":1}')
+    committed = {AT: pointer(ENTRY), OTHER: newer, THIRD: pointer(entry(3)), OUT: replace(v1(41), offset=0)}
+    assert of_others(committed, AT) == of_others(committed, AT, Signer("orders", ["key"])) == {}
 
 
 def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:

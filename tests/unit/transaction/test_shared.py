@@ -1222,6 +1222,28 @@ def test_a_batch_that_was_noted_as_incomplete_is_neither_skipped_nor_continued_f
     assert source_offset(kafka) == 1
 
 
+# -- somebody else in the ledger's group
+
+
+def test_what_another_query_commits_to_a_group_with_the_ledgers_name_is_left_alone_and_named(kafka, caplog):
+    settled(OPTIONS, kafka, sourced(0, SOURCE))
+    other = replace(OPTIONS, transactional_id="id.ledger", group_id="id.ledger")
+    theirs = replace(sourced(0, SOURCE), query_id="theirs", sources=reads({SOURCE: 0}, {SOURCE: 500}))
+    settled(other, kafka, theirs)
+    kafka.offsets("id.ledger")[TopicPartition("orders", 0)] = 7, ""
+    before = dict(kafka.offsets("id.ledger"))
+    assert before[SOURCE] == (500, source_mark("id.ledger"))
+    caplog.clear()
+    restarted = owner(kafka)
+    assert [run(restarted, number).outcome for number in (1, 2)] == ["committed"] * 2
+    assert {tp: at for tp, at in kafka.offsets("id.ledger").items() if at != before.get(tp)}.keys() == {LEDGER}
+    (said,) = [text for text in caplog.messages if "somebody else" in text]
+    assert "group id.ledger is the ledger's" in said
+    assert "in-0 by transactional.id 'id.ledger', orders-0" in said
+    theirs = replace(sourced(1, SOURCE), query_id="theirs", sources=reads({SOURCE: 500}, {SOURCE: 501}))
+    assert settled(other, kafka, theirs).outcome == "committed"
+
+
 # -- a driver that comes back late
 
 
