@@ -1602,6 +1602,29 @@ def test_a_batch_write_that_was_planned_before_another_one_took_the_id_ends_by_i
     newer.commit(batch(0))
 
 
+def test_a_write_that_sees_the_id_change_hands_after_each_look_looks_again_before_it_takes_the_id():
+    kafka = Kafka(1)  # where the fence sees it
+    planned = owner_of(kafka.cluster(), "id")
+    newer = owner(kafka, keeps_ledger=False)
+    described = 0
+
+    def changes(_request, answer):
+        nonlocal described
+        described += 1
+        if described % 2 == 0 and described <= 10:
+            del kafka.meets["DescribeTransactions"]
+            newer.begin(batch(0)) if described == 10 else run(newer, 0)
+            kafka.meets["DescribeTransactions"] = changes
+        return answer()
+
+    kafka.meets["DescribeTransactions"] = changes
+    late = SharedTransaction(OPTIONS, kafka.cluster(PATIENCE), None, planned_under=planned)
+    with pytest.raises(ProducerFenced, match="since this write was planned"):
+        run(late, 0)
+    newer.appending()
+    newer.commit(batch(0))
+
+
 def test_in_the_window_that_remains_the_last_one_wins_and_nothing_is_written_twice(brokers):
     """Both look, then both take."""
     write_as(owner(brokers), 0, RUN)
