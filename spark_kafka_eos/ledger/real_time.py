@@ -62,21 +62,32 @@ def decide(
         if entry.incomplete:
             return _without_words(batch_refusals.incomplete(entry, batch), _IN_MICRO_BATCHES)
         return verdicts.Write(reason=_GOES_ON)
-    others = ",".join(other_ids)
-    if others and resolve != f"take-group:{others}":
-        return query_refusals.shared_group(others)
-    if elsewhere := verdicts.goes_by_another(entry, batch, replace(sink, cluster=own), resolve):
-        return elsewhere
+    taken = verdicts.taken_by_word(entry, batch, replace(sink, cluster=own), other_ids, resolve)
+    if isinstance(taken, Refuse):
+        return taken
+    ended = CommittedEnd.of(entry, batch, clusters, own, committed)
+    return verdicts.after_words(_of_new_query(entry, batch, committed or {}, ended, take_over), taken)
+
+
+def _of_new_query(
+    entry: LedgerEntry | None,
+    batch: MicroBatch,
+    committed: CommittedOffsets,
+    ended: CommittedEnd,
+    take_over: str | None,
+) -> verdicts.Verdict:
+    """The verdict on a batch of a query that has no entry."""
     if batch.batch_id > 0:
         if entry is not None:
             return _without_words(query_refusals.shared_id(entry, batch))
-        ended = CommittedEnd.of(entry, batch, clusters, own, committed)
         refusal = query_refusals.never_written(batch, ended.discontinuity())
         return replace(refusal, actions=(BY_MISTAKE, _IN_MICRO_BATCHES), resolutions=())
-    if entry is None or entry.query_id == take_over:
-        return verdicts.Write(reason="the first batch under this transactional.id, or takeOverQuery")
+    if entry is None:
+        return verdicts.Write(reason="the first batch under this transactional.id")
+    if entry.query_id == take_over:
+        return verdicts.taken_over(entry)
     # Of what other buckets have begun to read, an offset may be missing for now: real_time.driver looks into that.
-    known = entry.begun.keys() | {tp for tp, offset in (committed or {}).items() if offset is not None}
+    known = entry.begun.keys() | {tp for tp, offset in committed.items() if offset is not None}
     unknown = sorted(tp for tp in batch.end if tp not in known and not is_new(entry, batch, tp))
     if unknown:
         why = f"no committed offset of {unknown[0]} is known"

@@ -24,7 +24,8 @@ class Refuse:
     """Going on could lose or repeat data: what was found (`reason`), what it means for the data, how to resolve it
     (`actions`, a sentence each).
 
-    `fingerprint` identifies it exactly; the operator may resolve it by one of `resolutions`.
+    `fingerprint` identifies it exactly; the operator may resolve it by one of `resolutions`. `given` are the words
+    without which another refusal comes before this one.
     """
 
     reason: str
@@ -32,11 +33,13 @@ class Refuse:
     actions: tuple[str, ...]
     fingerprint: str = ""
     resolutions: tuple[Resolution, ...] = ()
+    given: tuple[str, ...] = ()
 
     @property
     def choices(self) -> dict[str, str]:
         """The values of the option `resolve` for this refusal, each with what it does and when it is correct."""
-        return {f"{resolution}:{self.fingerprint}": _MEANS[resolution] for resolution in self.resolutions}
+        words = {f"{resolution}:{self.fingerprint}": _MEANS[resolution] for resolution in self.resolutions}
+        return {_AND.join((*self.given, word)): effect for word, effect in words.items()}
 
     @property
     def action(self) -> str:
@@ -54,6 +57,18 @@ class Refuse:
             )
             lines += [f"  resolve='{word}' {effect}." for word, effect in self.choices.items()]
         return "\n".join(lines)
+
+
+_AND = "; "  # between the words of one value
+
+
+def states(resolve: str | None, word: str) -> bool:
+    """Whether the operator's value of `resolve` has this word. It may have several that take something, and one that
+    settles a batch: two of those could contradict each other.
+    """
+    words = [] if resolve is None else resolve.split(_AND)
+    settling = [each for each in words if not each.startswith("take-")]
+    return word == resolve or (len(settling) <= 1 and word in words)
 
 
 def owner_command(options: SinkOptions) -> str:

@@ -59,7 +59,7 @@ from dataclasses import dataclass, replace
 from spark_kafka_eos.ledger import batch_refusals, query_refusals
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
-from spark_kafka_eos.ledger.refusal import Refuse, name_of
+from spark_kafka_eos.ledger.refusal import Refuse, name_of, states
 from spark_kafka_eos.ledger.source_mark import is_mark_of
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.source_offset import SinkIdentity
@@ -67,16 +67,20 @@ from spark_kafka_eos.source_offset import SinkIdentity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """The batch is not committed, and it is the next one: write it."""
+    """The batch is not committed, and it is the next one: write it. `by_operator`: because an operator's word says so
+    (`resolve`, `takeOverQuery`).
+    """
 
     reason: str
+    by_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Exactly this batch is committed: write nothing, and let Spark record it."""
+    """Exactly this batch is committed: write nothing, and let Spark record it. `by_operator` as in Write."""
 
     reason: str
+    by_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,20 +121,65 @@ def decide(
     perhaps not once for each batch.
     """
     ended = CommittedEnd.of(entry, batch, clusters, own, committed)
-    if sink is not None and (elsewhere := goes_by_another(entry, batch, replace(sink, cluster=own), resolve)):
-        return elsewhere
-    verdict = _decide(entry, batch, ended, other_ids, ours, only_markers, deleted, take_over, resolve, calls)
-    if not isinstance(verdict, Refuse) or not verdict.resolutions:
+    taken = taken_by_word(entry, batch, sink and replace(sink, cluster=own), other_ids, resolve)
+    if isinstance(taken, Refuse):
+        return taken
+    verdict = _decide(entry, batch, ended, ours, only_markers, deleted, take_over, resolve, calls)
+    if not isinstance(verdict, Refuse):
+        return after_words(verdict, taken)
+    if not verdict.resolutions:
         return verdict
-    return resolved(verdict, verdict.fingerprint or f"{name_of(entry)}/{name_of(batch)}", resolve)
+    fingerprint = verdict.fingerprint or f"{name_of(entry)}/{name_of(batch)}"
+    return resolved(replace(verdict, given=taken), fingerprint, resolve)
+
+
+def taken_by_word(
+    entry: LedgerEntry | UnreadableEntry | None,
+    batch: MicroBatch,
+    sink: SinkIdentity | None,
+    other_ids: Sequence[str],
+    resolve: str | None,
+) -> Refuse | tuple[str, ...]:
+    """The refusal of a query's first batch whose source or group is another sink's; else the operator's words that take
+    it. The arguments are those of `decide`, with the sink's cluster.
+    """
+    if _decides(entry, batch):
+        return ()
+    others = ",".join(other_ids)
+    found = (
+        (None if sink is None else goes_by_another(entry, batch, sink), ("take-ledger", "take-group")),
+        (query_refusals.shared_group(others) if others else None, ("take-group",)),
+    )
+    words: tuple[str, ...] = ()
+    for refusal, kinds in found:
+        if refusal is None:
+            continue
+        taking = [f"{kind}:{refusal.fingerprint}" for kind in kinds if refusal.resolutions]
+        stated = [word for word in taking if states(resolve, word)]
+        if not stated:
+            return replace(refusal, given=words)
+        words = tuple(dict.fromkeys((*words, stated[0])))
+    return words
+
+
+def after_words(verdict: Verdict, taken: Sequence[str]) -> Verdict:
+    """The verdict, which needed these words of the operator first."""
+    if not taken or not isinstance(verdict, Write | Skip):
+        return verdict
+    return replace(verdict, reason=f"resolve={'; '.join(taken)}: {verdict.reason}", by_operator=True)
+
+
+def _decides(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch) -> bool:
+    """Whether the ledger alone decides about what the batch's source goes by."""
+    return isinstance(entry, UnreadableEntry) or (entry is not None and entry.query_id == batch.query_id)
 
 
 def goes_by_another(
-    entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, sink: SinkIdentity, resolve: str | None = None
+    entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, sink: SinkIdentity
 ) -> Refuse | None:
     """The refusal of a query's first batch whose source goes by what another sink than `sink` has committed."""
-    if isinstance(entry, UnreadableEntry) or (entry is not None and entry.query_id == batch.query_id):
-        return None  # the entry decides
+    if _decides(entry, batch):
+        return None
     source_sinks = [identity for source in batch.sources if source is not None for identity in source.sinks]
     if others := sorted(
         {
@@ -139,12 +188,7 @@ def goes_by_another(
             if not is_mark_of(identity.transactional_id, sink.transactional_id)
         }
     ):
-        names = ",".join(others)
-        return (
-            None
-            if resolve in (f"take-ledger:{names}", f"take-group:{names}")
-            else query_refusals.another_sink(sink, names)
-        )
+        return query_refusals.another_sink(sink, ",".join(others))
     for expected in source_sinks:
         if expected.cluster and sink.cluster and expected.cluster != sink.cluster:
             return query_refusals.another_cluster(sink, expected)
@@ -157,7 +201,6 @@ def _decide(
     entry: LedgerEntry | UnreadableEntry | None,
     batch: MicroBatch,
     ended: CommittedEnd,
-    other_ids: Sequence[str],
     ours: bool,
     only_markers: bool,
     deleted: Sequence[str],
@@ -167,25 +210,28 @@ def _decide(
 ) -> Verdict:
     if isinstance(entry, UnreadableEntry):
         return query_refusals.unreadable(entry)
-    others = ",".join(other_ids)
-    if others and resolve != f"take-group:{others}" and not (entry is not None and entry.query_id == batch.query_id):
-        return query_refusals.shared_group(others)
     if entry is None:
         return _without_entry(batch, ended, ours=ours)
     if entry.query_id == batch.query_id:
         verdict = _own_entry(entry, batch, ended, only_markers=only_markers, deleted=deleted, calls=calls)
         return _skipped_to(entry, ended, resolve) or verdict if isinstance(verdict, Refuse) else verdict
     if batch.batch_id == 0 and entry.query_id == take_over:
-        return Write(reason=f"takeOverQuery: this query starts where {take_over} ended")
+        return taken_over(entry)
     return _foreign_entry(entry, batch, ended)
+
+
+def taken_over(entry: LedgerEntry) -> Write:
+    """The verdict of takeOverQuery on batch 0 after the entry's query."""
+    return Write(reason=f"takeOverQuery: this query starts where {entry.query_id} ended", by_operator=True)
 
 
 def resolved(refused: Refuse, fingerprint: str, resolve: str | None) -> Verdict:
     """The operator's resolution if it matches exactly this refusal; else the refusal, named as what was found."""
     for resolution in refused.resolutions:
-        if resolve == f"{resolution}:{fingerprint}":
+        if states(resolve, f"{resolution}:{fingerprint}"):
             reason = f"resolve={resolve} resolves this refusal: {refused.reason}"
-            return Skip(reason=reason) if resolution in ("skip", "skip-to") else Write(reason=reason)
+            verdict = Skip if resolution in ("skip", "skip-to") else Write
+            return verdict(reason=reason, by_operator=True)
     return replace(refused, fingerprint=fingerprint)
 
 
@@ -257,12 +303,13 @@ def _called_nothing(batch: MicroBatch, first: int, *, same_run: bool) -> bool:
 
 def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) -> Verdict | None:
     """The verdict of the operator's `skip-to` on a refused batch, whatever its number; None if it does not apply."""
-    if resolve != f"skip-to:{name_of(entry)}" or entry.incomplete:
+    if not states(resolve, f"skip-to:{name_of(entry)}") or entry.incomplete:
         return None
     if ended.is_committed():
-        return Skip(reason=f"resolve={resolve}: everything that this batch reads is committed")
+        return Skip(reason=f"resolve={resolve}: everything that this batch reads is committed", by_operator=True)
     if ended.continues():
-        return Write(reason=f"resolve={resolve}: this batch starts where that one ended, so it is the next one")
+        reason = f"resolve={resolve}: this batch starts where that one ended, so it is the next one"
+        return Write(reason=reason, by_operator=True)
     return None
 
 

@@ -215,7 +215,8 @@ OPTIONS: tuple[Option, ...] = (
            "Id of the query that this new query continues after its checkpoint was lost, where the sink cannot verify "
            "this. You guarantee that the new query starts exactly where that one ended."),
     Option("resolve", SINK, p.text,
-           "Resolves a refusal: a value copied exactly from its error message. It applies to that refusal only."),
+           "Resolves a refusal: a value copied exactly from its error message. It applies to that refusal only. If "
+           "another refusal follows, its value has both words, separated by a semicolon."),
     Option("sourceClusters", SINK, p.cluster_ids,
            "Id of the source's Kafka cluster, if it is not the sink's. Not needed for `kafka-eos` sources, which "
            "record it. With several sources, a comma-separated list in the order of the sources. "

@@ -36,6 +36,7 @@ from spark_kafka_eos.kafka.protocol.facts import (
     Unavailable,
 )
 from spark_kafka_eos.kafka.words import duration
+from spark_kafka_eos.ledger.refusal import states
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight.findings import Finding, Severity
@@ -284,7 +285,7 @@ def _group(name: str, facts: GroupFacts | Unavailable, resolve: str | None) -> F
     if facts.operations is not None and "Read" not in facts.operations:
         return _unauthorised(subject, "committing offsets to it is not allowed", "Read on it")
     others = ",".join(facts.sinks)
-    if others and resolve != f"take-group:{others}":
+    if others and not states(resolve, f"take-group:{others}"):
         return Finding(
             severity=Severity.ERROR,
             subject=subject,

@@ -156,7 +156,7 @@ class SharedTransaction:
                     committed="everything",
                     action=WRITE_ONCE,
                 )
-        if verdict.reason.startswith("resolve="):
+        if verdict.by_operator:
             _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, verdict.reason)
         if isinstance(verdict, verdicts.Write):
             failpoint("initialised", batch.batch_id)

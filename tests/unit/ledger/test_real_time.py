@@ -98,6 +98,24 @@ def test_the_words_that_take_a_group_or_a_ledger_are_named_and_accepted() -> Non
     assert isinstance(decided(None, start, resolve="take-ledger:other"), Write)
 
 
+def test_a_verdict_says_whether_a_word_of_the_operator_led_to_it() -> None:
+    taken = decided(None, batch(0), other_ids=("other",), resolve="take-group:other")
+    over = decided(entry("old"), batch(0, NEW), takeOverQuery="old")
+    for verdict in (taken, over):
+        assert isinstance(verdict, Write) and verdict.by_operator
+    first = decided(None, batch(0))
+    assert isinstance(first, Write) and not first.by_operator
+
+
+def test_a_group_and_a_ledger_are_taken_by_a_value_with_both_words() -> None:
+    start = going_by(SinkIdentity(transactional_id="other"))
+    refusal = decided(None, start, other_ids=("other",), resolve="take-ledger:other")
+    assert isinstance(refusal, Refuse)
+    (both,) = refusal.choices
+    assert both == "take-ledger:other; take-group:other"
+    assert isinstance(decided(None, start, other_ids=("other",), resolve=both), Write)
+
+
 def test_a_first_batch_whose_source_looked_on_another_cluster_is_refused() -> None:
     there = SinkIdentity(transactional_id="id", ledger_topic="kafka-eos-ledger", cluster="elsewhere")
     refusal = decided(None, going_by(there))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -129,6 +131,76 @@ def test_the_operator_lets_a_first_batch_start_where_another_sink_ended(word) ->
     assert isinstance(decide(None, goes_by(other), START, sink=SINK, resolve=word), Write)
     others = goes_by(other, replace(other, transactional_id="third"))
     assert "take-ledger:other,third" in refused(decide(None, others, START, sink=SINK, resolve=word))
+
+
+def settled(decide_with: Callable[[str | None], Verdict]) -> tuple[list[str], Verdict]:
+    """The values that an operator sets one after the other, the first one of each message, and the last verdict."""
+    said: list[str] = []
+    while isinstance(verdict := decide_with(said[-1] if said else None), Refuse) and len(said) < 4:
+        said.append(next(iter(verdict.choices)))
+    return said, verdict
+
+
+WRITE_5 = "write:none/ours.5.d"
+SHARED: dict[str, Any] = {"other_ids": ["other"], "own": "here", "sink": SINK}
+
+
+def test_a_word_that_follows_one_that_takes_a_group_has_both() -> None:
+    said, verdict = settled(lambda resolve: decide(None, batch(5), START, resolve=resolve, **SHARED))
+    assert said == ["take-group:other", f"take-group:other; {WRITE_5}"]
+    assert isinstance(verdict, Write) and verdict.by_operator
+    refusal = decide(None, batch(5), START, resolve=WRITE_5, **SHARED)
+    assert isinstance(refusal, Refuse) and [*refusal.choices] == ["take-group:other"], "one word alone is not enough"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "ours"),
+    [
+        (goes_by(SinkIdentity(transactional_id="other")), None, True),
+        (replace(goes_by(SinkIdentity(transactional_id="other")), stateful=True), entry(7, query_id="lost"), False),
+    ],
+    ids=["the ledger was deleted", "the state was lost"],
+)
+def test_so_does_one_that_follows_a_word_that_takes_a_ledger(first, last, ours) -> None:
+    committed = {O0: 12, O1: 20} if ours else START
+    said, verdict = settled(lambda resolve: decide(last, first, committed, ours=ours, resolve=resolve, **SHARED))
+    assert [value.split(":")[0] for value in said] == ["take-ledger", "take-ledger", "take-ledger"]
+    assert said[1] == "take-ledger:other; take-group:other"
+    assert said[2].startswith("take-ledger:other; take-group:other; write:")
+    assert isinstance(verdict, Write)
+
+
+def test_words_that_contradict_each_other_settle_nothing() -> None:
+    for both in (f"{WRITE_5}; skip:none/ours.5.d", f"skip:none/ours.5.d; {WRITE_5}"):
+        assert isinstance(decide(None, batch(5), None, resolve=both), Refuse)
+
+
+def test_an_id_with_a_semicolon_is_still_one_word() -> None:
+    ids = ["a; write:b; skip:c"]
+    assert isinstance(decide(None, batch(0), START, other_ids=ids, resolve=f"take-group:{ids[0]}"), Write)
+    assert isinstance(decide(None, batch(0), START, other_ids=["a"], resolve=f"take-group:{ids[0]}"), Refuse)
+
+
+@pytest.mark.parametrize(
+    ("last", "next_one", "words", "operator"),
+    [
+        (None, batch(0), {"other_ids": ["other"], "resolve": "take-group:other"}, True),
+        (None, goes_by(SinkIdentity(transactional_id="other")), {"sink": SINK, "resolve": "take-ledger:other"}, True),
+        (entry(7, query_id="lost"), batch(0, start={O0: 3}), {"take_over": "lost"}, True),
+        (None, batch(5), {"resolve": WRITE_5}, True),
+        (None, batch(5), {"resolve": "skip:none/ours.5.d"}, True),
+        (None, batch(0), {"resolve": "take-group:other"}, False),
+        (entry(4), batch(5), {"take_over": "lost", "resolve": WRITE_5, "other_ids": ["other"]}, False),
+    ],
+)
+def test_a_verdict_says_whether_a_word_of_the_operator_led_to_it(
+    last: LedgerEntry | None, next_one: MicroBatch, words: dict[str, Any], operator: bool
+) -> None:
+    verdict = decide(last, next_one, START, **words)
+    assert isinstance(verdict, Write | Skip)
+    assert verdict.by_operator == operator
+    said = words.get("resolve") or f"takeOverQuery: this query starts where {words['take_over']} ended"
+    assert (said in verdict.reason) == operator
 
 
 def test_a_first_batch_whose_source_goes_by_this_sink_or_does_not_say_it_is_decided_as_before() -> None:

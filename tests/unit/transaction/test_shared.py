@@ -1123,12 +1123,13 @@ def test_a_source_topic_that_is_gone_is_left_out_where_the_user_says_so(without_
     assert {tp.topic for tp in without_source.offsets()} == {"left"}
 
 
-def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions(kafka):
+def test_a_new_sink_does_not_resume_at_the_offsets_of_another_sinks_transactions(kafka, caplog):
     mark = source_mark("other")
     kafka.offsets()[SOURCE] = 5000, mark
     with pytest.raises(LedgerRefused, match="(?s)committed by the transactions of 'other'.*resolve='take-group:other'"):
         settled(OPTIONS, kafka, sourced(0, SOURCE))
     assert settled(replace(OPTIONS, resolve="take-group:other"), kafka, sourced(0, SOURCE)).outcome == "committed"
+    assert "WARNING" in caplog.text and "resolve=take-group:other: the first batch under" in caplog.text
 
 
 @pytest.mark.parametrize("resolve", ["take-group:another", "take-group:", "take-group:others", "write:other"])
@@ -1209,6 +1210,27 @@ def test_an_operators_word_settles_one_refusal_and_no_other(kafka, caplog):
     assert f"resolve={word} resolves this refusal" in caplog.text
     with pytest.raises(LedgerRefused):
         settled(replace(OPTIONS, resolve=word), kafka, sourced(9, SOURCE))
+
+
+def test_where_two_words_are_needed_the_second_message_names_both(kafka, caplog):
+    """As where an id is changed, and the explicit group and the checkpoint are kept."""
+    kafka.offsets()[SOURCE] = 7, source_mark("other")
+    value = None
+    for kinds in (["take-group"], ["take-group", "write"]):
+        with pytest.raises(LedgerRefused) as refused:
+            settled(replace(OPTIONS, resolve=value), kafka, sourced(7, SOURCE))
+        value = re.findall(r"resolve='([^']*)'", str(refused.value))[0]
+        assert [word.split(":")[0] for word in value.split("; ")] == kinds
+    assert settled(replace(OPTIONS, resolve=value), kafka, sourced(7, SOURCE)).outcome == "committed"
+    assert f"resolve={value} resolves this refusal" in caplog.text
+    assert settled(replace(OPTIONS, resolve=value), kafka, sourced(8, SOURCE)).outcome == "committed"
+
+
+def test_a_query_that_takes_another_one_over_is_logged_as_a_warning(kafka, caplog):
+    settled(OPTIONS, kafka, sourced(0, SOURCE))
+    assert not caplog.records
+    settled(replace(OPTIONS, take_over_query="query"), kafka, replace(sourced(0, SOURCE), query_id="another"))
+    assert "takeOverQuery: this query starts where query ended" in caplog.text
 
 
 @pytest.mark.parametrize("process", ["the same one", "another one"])
