@@ -47,7 +47,8 @@ offsets in between, and the query keeps no state, which could write something wi
 
 Each refusal has a name for exactly what was found (`found`), and lists how the operator may resolve it:
 `resolve=write:<found>` or `resolve=skip:<found>`. Once the batch is settled, something else is found, so the value
-applies only once, even if it stays in the code. `skip-to:<entry>` contains only the ledger's entry and applies until
+applies only once, even if it stays in the code. Only the `skip` of an incomplete batch holds for what follows it, too,
+until the next commit. `skip-to:<entry>` contains only the ledger's entry and applies until
 the next commit: a checkpoint restored from an older copy may plan the batches since then again, with other offsets.
 """
 
@@ -213,8 +214,12 @@ def _decide(
     if entry is None:
         return _without_entry(batch, ended, ours=ours)
     if entry.query_id == batch.query_id:
-        verdict = _own_entry(entry, batch, ended, only_markers=only_markers, deleted=deleted, calls=calls)
-        return _skipped_to(entry, ended, resolve) or verdict if isinstance(verdict, Refuse) else verdict
+        skipped = _skipped_incomplete(entry, batch, resolve)
+        last = replace(entry, incomplete=False) if skipped else entry
+        verdict = _own_entry(last, batch, ended, only_markers=only_markers, deleted=deleted, calls=calls)
+        if isinstance(verdict, Refuse):
+            return _skipped_to(entry, ended, resolve) or verdict
+        return after_words(verdict, skipped)
     if batch.batch_id == 0 and entry.query_id == take_over:
         return taken_over(entry)
     return _foreign_entry(entry, batch, ended)
@@ -299,6 +304,14 @@ def _called_nothing(batch: MicroBatch, first: int, *, same_run: bool) -> bool:
     """Whether it is known that the function made no call for any batch from `first` on to the one before this."""
     ran = same_run or (batch.first_batch_of_run is not None and batch.first_batch_of_run <= first)
     return ran and batch.first_batch_without_call is not None and batch.first_batch_without_call <= first
+
+
+def _skipped_incomplete(entry: LedgerEntry, batch: MicroBatch, resolve: str | None) -> tuple[str, ...]:
+    """The word with which the operator had the entry's batch, which is incomplete, skipped: the batches after it are
+    decided on as after any other.
+    """
+    word = f"skip:{name_of(entry)}/{name_of(entry)}"
+    return (word,) if entry.incomplete and batch.batch_id > entry.batch_id and states(resolve, word) else ()
 
 
 def _skipped_to(entry: LedgerEntry, ended: CommittedEnd, resolve: str | None) -> Verdict | None:

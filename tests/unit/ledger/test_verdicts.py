@@ -974,3 +974,24 @@ def test_the_same_word_does_not_pass_over_a_commit_that_lacks_frames(batch_id: i
     lacking = replace(told(7, {O0: 30}), incomplete=True)
     verdict = decide(lacking, ranged(batch_id, {O0: 20}, {O0: 25}), own="here", resolve="skip-to:ours.7.then")
     assert "the writer's first call was committed, but a second call was refused" in refused(verdict)
+
+
+def test_the_word_that_skips_an_incomplete_batch_also_lets_the_next_one_be_written_if_it_follows() -> None:
+    found = replace(told(7, {O0: 30}), incomplete=True)
+    same = replace(ranged(7, {O0: 20}, {O0: 30}), digest="then")
+    (word,) = words(decide(found, same, own="here"))
+    assert isinstance(decide(found, same, own="here", resolve=word), Skip)
+    following = decide(found, ranged(8, {O0: 30}, {O0: 40}), own="here", resolve=word)
+    assert isinstance(following, Write) and following.by_operator
+    assert "does not start where it ended" in refused(
+        decide(found, ranged(8, {O0: 35}, {O0: 40}), own="here", resolve=word)
+    )
+    assert "batch 8 is done" in refused(decide(found, ranged(9, {O0: 35}, {O0: 40}), own="here", resolve=word))
+    later = replace(told(8, {O0: 40}), incomplete=True, digest="later")
+    assert "batch 8 is incomplete" in refused(decide(later, ranged(9, {O0: 40}, {O0: 50}), own="here", resolve=word))
+
+
+def test_the_word_that_skips_an_incomplete_batch_as_it_was_planned_again_says_nothing_of_the_next_one() -> None:
+    found = replace(told(7, {O0: 30}), incomplete=True)
+    (word,) = words(decide(found, ranged(7, {O0: 20}, {O0: 35}), own="here"))
+    assert "batch 7 is incomplete" in refused(decide(found, ranged(8, {O0: 35}, {O0: 40}), own="here", resolve=word))

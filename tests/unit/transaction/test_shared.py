@@ -1757,6 +1757,9 @@ def test_a_topic_that_is_created_again_before_the_commit_is_lost_aloud_and_nothi
     assert write_two(transaction, 1).outcome == "skipped"
     with pytest.raises(LedgerRefused, match="batch 1 is incomplete"):
         write_two(owner(two_topics), 2)
+    for number in (2, 3):
+        assert write_two(transaction, number).outcome == "committed", "with the same word, in the same run"
+    assert values(two_topics, "out") == [b"2", b"3"]
 
 
 def test_what_a_batch_lacks_is_not_forgotten_by_a_start_with_a_new_checkpoint(two_topics):
