@@ -143,7 +143,7 @@ class World:
             self.target,
             source=self.source,
             transactional_id=f"id-{self.target}",
-            history=self.history,
+            history=self.history or None,
             readers=self.readers,
             wait_s=0.5,
             **more,
@@ -570,6 +570,25 @@ def test_without_a_group_or_a_ledger_the_source_counts_up_to_where_the_history_e
         found.findings[ONCE - 1].note
         == "compared up to the offsets of the history, after which the source has 60 records"
     )
+
+
+def test_what_was_asked_for_and_is_not_there_is_said_and_no_success(plain, tmp_path):
+    plain.copy()
+    (tmp_path / "history").touch()
+    arguments = ["--bootstrap-servers", plain.kafka.bootstrap, "--topic", plain.target, "--source", plain.source]
+
+    def ask(*more):
+        shown = CliRunner().invoke(app, ["verify", *arguments, "--json", *more])
+        return shown.exit_code, {each["invariant"]: each for each in json.loads(shown.stdout)["findings"]}
+
+    exit_code, found = ask("--history", str(tmp_path / "history"))
+    assert (exit_code, found["ledger"]["unchecked"]) == (3, "the history has no committed batch")
+    exit_code, found = ask("--transactional-id", "typo")
+    assert (exit_code, found["ledger"]["unchecked"]) == (3, "the ledger has no entry of 'typo'")
+    exit_code, found = ask("--group", "typo", "--copy")
+    assert exit_code == 0, "the output has every record of the source"
+    note = found["once"]["note"]
+    assert note.endswith("; compared up to the source's end (group 'typo' has no offsets of the source)")
 
 
 def forget_offset(world, partition):

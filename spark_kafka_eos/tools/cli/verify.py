@@ -119,6 +119,11 @@ def verify(
     """
     if copy and source is None:
         raise typer.BadParameter("requires --source, the topic that TOPIC is a copy of", param_hint="--copy")
+    if group is not None and source is None:
+        raise typer.BadParameter("requires --source, the topic whose offsets the group has", param_hint="--group")
+    if transactional_id is None and (ledger_key is not None or ledger_topic != LEDGER_TOPIC):
+        flag = "--ledger-key" if ledger_key is not None else "--ledger-topic"
+        raise typer.BadParameter("requires --transactional-id, under which the ledger has the query", param_hint=flag)
     if source is None and (source_bootstrap_servers is not None or source_properties is not None):
         flag = "--source-bootstrap-servers" if source_bootstrap_servers is not None else "--source-properties"
         raise typer.BadParameter("requires --source, the topic on that cluster", param_hint=flag)
@@ -147,7 +152,7 @@ def verify(
             group=group,
             ledger_topic=ledger_topic,
             ledger_key=ledger_key,
-            history=history or (),
+            history=history,
             wait_s=wait,
             witness_records=witness_records,
             table=rows,

@@ -153,12 +153,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The ledger's last batch, and the state of the transaction on its coordinator ("Empty", "Ongoing", …), if known.
+    """The ledger's last batch under an id, None without an entry of it; and the state of its transaction on the
+    coordinator ("Empty", "Ongoing", …), if known.
 
     `record` is the last one in the ledger topic, `pointer` the entry in its group; None if there is none.
     """
 
     batch_id: int | None
+    transactional_id: str = ""
     transaction_state: str = ""
     record: LedgerEntry | None = None
     pointer: LedgerEntry | None = None

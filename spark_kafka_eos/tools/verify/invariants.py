@@ -48,7 +48,7 @@ def check(
     up_to: str = "the committed offsets",
     copy: bool = False,
     readers: Mapping[str, Mapping[TopicPartition, Seen]],
-    history: Sequence[HistoryEntry] = (),
+    history: Sequence[HistoryEntry] | None = None,
     ledger: Ledger | None = None,
 ) -> list[CheckedInvariant]:
     """All six findings, in order. `source` is the topic whose records the output contains, by partition number, and
@@ -56,7 +56,7 @@ def check(
 
     The contents of source and output are needed if `copy` is set, or if no value of the output has provenance.
     """
-    done = committed(history)
+    done = committed(history or ())
     values = sum(len(log.offset) for log in logs)
     traced = sum(log.traced for log in logs)
     dead_letters = sum(log.dead_letters for log in logs)
@@ -64,7 +64,7 @@ def check(
     by_provenance = not copy and 0 < traced == values and not source_is_traced
     if by_provenance:
         in_source = _as_far_as_is_known(once(logs, source), source, up_to)
-        provable = [in_source, order(logs), identity(logs, source, history, done)]
+        provable = [in_source, order(logs), identity(logs, source, history or (), done)]
         provable = [replace(finding, asked=True) for finding in provable]
     elif source is not None and (copy or traced == dead_letters):
         in_source, in_order = contents.compare(logs, source, copy=copy)
@@ -76,7 +76,9 @@ def check(
     else:
         why = _not_by_provenance(logs, values, traced)
         provable = [CheckedInvariant(invariant=invariant, unchecked=why, asked=bool(traced)) for invariant in _PROVABLE]
-    in_ledger = replace(_ledger(logs, done, ledger, by_provenance), asked=bool(history))
+    nothing = _nothing_there(history, done, ledger)
+    in_ledger = _ledger(logs, done, ledger, by_provenance, nothing)
+    in_ledger = replace(in_ledger, asked=history is not None or bool(nothing))
     return [*provable, _visibility(logs, readers), in_ledger, _healed(logs, ledger)]
 
 
@@ -166,13 +168,25 @@ def _compare(log: PartitionLog, reader: str, start: int, end: int, seen: Int64s)
 # -- 5
 
 
+def _nothing_there(history: Sequence[HistoryEntry] | None, done: Sequence[HistoryEntry], ledger: Ledger | None) -> str:
+    """What was given to be checked and has no batch."""
+    empty = [] if history is None or done else ["the history has no committed batch"]
+    if ledger is not None and ledger.batch_id is None:
+        empty.append(f"the ledger has no entry of {ledger.transactional_id!r}")
+    return "; ".join(empty)
+
+
 def _ledger(
-    logs: Sequence[PartitionLog], done: Sequence[HistoryEntry], ledger: Ledger | None, by_provenance: bool
+    logs: Sequence[PartitionLog],
+    done: Sequence[HistoryEntry],
+    ledger: Ledger | None,
+    by_provenance: bool,
+    nothing: str,
 ) -> CheckedInvariant:
     violations = [] if ledger is None else list(_record_and_pointer(ledger))
     if not done and (ledger is None or not by_provenance):
-        nothing = "transactional.id" if ledger is None else "values with batches"
-        return _of_ledger(violations, unchecked=f"neither history nor {nothing}")
+        lacking = "transactional.id" if ledger is None else "values with batches"
+        return _of_ledger(violations, unchecked=nothing or f"neither history nor {lacking}")
     for before, entry in itertools.pairwise(done):
         if not follows(before, entry):
             what = f"follows batch {before.batch_id} in the ledger"
@@ -192,7 +206,7 @@ def _ledger(
         if done and ledger.batch_id != done[-1].batch_id:
             what = f"was committed last, but the ledger {stands}"
             violations.append(Violation(kind="not in the ledger", where=f"batch {done[-1].batch_id}", what=what))
-    return _of_ledger(violations, checked=max(len(done), 1))
+    return _of_ledger(violations, checked=max(len(done), 1), unchecked=nothing)
 
 
 def _of_ledger(violations: Sequence[Violation], *, checked: int = 0, unchecked: str = "") -> CheckedInvariant:

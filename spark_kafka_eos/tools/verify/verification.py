@@ -114,7 +114,7 @@ def verify(
     group: str | None = None,
     ledger_topic: str = LEDGER_TOPIC,
     ledger_key: str | None = None,
-    history: Sequence[HistoryEntry] | Path = (),
+    history: Sequence[HistoryEntry] | Path | None = None,
     followers: Iterable[Follower] = (),
     readers: Mapping[str, Mapping[TopicPartition, Seen]] = MappingProxyType({}),
     wait_s: float = 30.0,
@@ -131,16 +131,20 @@ def verify(
     another one; then the group does not count. Records are identified by the provenance in
     their values, dead letters in one of several topics by their headers, or all by their contents. `copy`: the output
     is a plain copy, so that any difference is a violation.
-    `transactional_id` identifies the ledger, in `ledger.topic`; with the sink's `ledger_key`, in the form of that
-    option, an entry that was not signed with it is an error. `history`: entries, or their file. `followers` are
+    `transactional_id` identifies the ledger, in `ledger_topic`; with the sink's `ledger_key`, in the form of that
+    option, an entry that was not signed with it is an error. `history`: entries, or their file. An id of which the
+    ledger has no entry, and a history without a committed batch, are "not checked". `followers` are
     stopped, and what they read is checked, as is what other `readers`, by name, have read. Topics with at most
     `witness_records` are also read through librdkafka. `table` returns the rows of a table that must be the output's
     records, each once: tuples with these `columns`. It may be called again. Waits `wait_s` for open transactions.
     Raises UnknownTopic, BrokerUnreachable and the like; ToolFailed for an invalid history, and for what cannot be
-    compared with the table; ValueError for `copy` without `source` and for an invalid `ledger_key`.
+    compared with the table; ValueError for `copy` or `group` without `source`, for `ledger_key` or `ledger_topic`
+    without `transactional_id`, and for an invalid `ledger_key`.
     """
-    if copy and source is None:
-        raise ValueError("copy requires source")
+    if source is None and (copy or group is not None):
+        raise ValueError(f"{'copy' if copy else 'group'} requires source")
+    if transactional_id is None and (ledger_key is not None or ledger_topic != LEDGER_TOPIC):
+        raise ValueError("ledger_key and ledger_topic require transactional_id")
     topics = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
     started = time.monotonic()
     options = _options(client)
@@ -148,13 +152,13 @@ def verify(
     if transactional_id is not None:
         signed = () if ledger_key is None else keys(ledger_key)
         ledger = SinkLedger(client=options, transactional_id=transactional_id, topic=ledger_topic, keys=signed)
-    entries = _read_history(history) if isinstance(history, Path) else list(history)
+    entries = _read_history(history) if isinstance(history, Path) else history
     with Cluster(options) as cluster, Cluster(_options(source_client or options)) as origin:
         # Before the output is read, because the output need not contain newer records of the source.
         due: Mapping[TopicPartition, int] = {}
         up_to = ""
         if source is not None:
-            due, up_to = _due(cluster, origin, _partitions(origin, source), group, ledger, entries)
+            due, up_to = _due(cluster, origin, _partitions(origin, source), group, ledger, entries or ())
         partitions = [tp for name in topics for tp in _partitions(cluster, name)]
         end, stable = _ends(cluster, partitions, wait_s)
         earliest = offsets.earliest(cluster, partitions)
@@ -325,6 +329,7 @@ def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
     state = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1000))
     return Ledger(
         batch_id=None if entry is None else entry.batch_id,
+        transactional_id=transactional_id,
         transaction_state=state.state if isinstance(state, TransactionFacts) else "",
         record=record,
         pointer=pointer,

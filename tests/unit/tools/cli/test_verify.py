@@ -148,6 +148,24 @@ def test_a_copy_needs_a_source():
         verify("broker:9092", "out", copy=True)
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "needed"),
+    [
+        ("--group", "g", "--source"),
+        ("--ledger-key", "env:LEDGER_KEY", "--transactional-id"),
+        ("--ledger-topic", "ledger-of-us", "--transactional-id"),
+    ],
+)
+def test_what_means_nothing_alone_is_not_ignored(monkeypatch, flag, value, needed):
+    monkeypatch.setenv("LEDGER_KEY", "k" * 32)
+    given = ["verify", "--bootstrap-servers", "broker:9092", "--topic", "out", flag, value]
+    ended = CliRunner().invoke(app, given)
+    assert ended.exit_code == 2
+    assert f"Invalid value for {flag}: requires {needed}" in " ".join(ended.stderr.split())
+    with pytest.raises(ValueError, match=needed.strip("-").replace("-", "_")):
+        verify("broker:9092", "out", **{flag.strip("-").replace("-", "_"): value})
+
+
 def test_a_report_as_text_names_the_places_too():
     assert "1 missing: in-0@7 is not in the committed output [sic] (and 2 more, in-0@8)" in str(report(MISSING, TWICE))
     assert report(MISSING).violated == (Invariant.ONCE,)

@@ -540,6 +540,23 @@ def test_a_record_that_was_lost_is_named_where_values_do_not_tell_batches_or_sta
     assert finding.verdict == "violated" and "restart" in finding.unchecked
 
 
+@pytest.mark.parametrize("history", [[], [HistoryEntry(batch_id=0, event="planned")]])
+@pytest.mark.parametrize("ledger", [None, Ledger(batch_id=1)])
+@pytest.mark.parametrize("logs", [GOOD, [log(Data([1, 2], bare=True), COMMIT)]], ids=["traced", "plain"])
+def test_a_history_that_was_given_and_has_no_committed_batch_is_no_success(history, ledger, logs):
+    findings = checked(*logs, origin=None, history=history, ledger=ledger)
+    assert violations(findings) == [] and unproven(findings) == [Invariant.LEDGER]
+    assert findings[Invariant.LEDGER].unchecked == "the history has no committed batch"
+    assert unproven(checked(*logs, origin=None, ledger=ledger)) == []
+
+
+@pytest.mark.parametrize("logs", [log(Data([1, 2], bare=True), COMMIT), log(Data([10]), ABORT), log()])
+def test_a_transactional_id_of_which_the_ledger_has_no_entry_is_no_success(logs):
+    findings = checked(logs, origin=None, ledger=Ledger(batch_id=None, transactional_id="typo"))
+    assert violations(findings) == [] and unproven(findings) == [Invariant.LEDGER]
+    assert findings[Invariant.LEDGER].unchecked == "the ledger has no entry of 'typo'"
+
+
 # -- 6
 
 
