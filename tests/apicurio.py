@@ -17,6 +17,7 @@ from spark_kafka_eos.testing.jars import Bundle, Module, files
 from spark_kafka_eos.testing.java import java, major_version
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
+from tests.listening import listens
 
 VERSION_2, VERSION_3 = "2.6.13.Final", "3.3.3"
 API, OWN_API = "/apis/ccompat/v7", "/apis/registry/v2"
@@ -64,7 +65,7 @@ def apicurio(folder: Path, version: str = VERSION_2, settings: Sequence[str] = (
     server = processes.spawn([_java_for(version), *options, "-jar", program], log=log)
     try:
         deadline = time.monotonic() + _START_S
-        while not _answers(port):
+        while not (listens(server.pid, port) and _answers(port)):
             assert server.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)  # there is no event for a server that listens
         yield f"http://127.0.0.1:{port}{API}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Self
 
 from spark_kafka_eos.testing.driver import Driver, python_environment
 from spark_kafka_eos.testing.ports import free_ports
+from tests.listening import listens
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"  # as sbin/start-connect-server.sh has it
 _SECONDS = 120
@@ -38,7 +38,7 @@ class ConnectServer:
             log=log,
         )
         try:
-            self.driver.wait_until(self._listens, timeout=_SECONDS)
+            self.driver.wait_until(lambda: listens(self.driver.pid, self.port), timeout=_SECONDS)
         except BaseException:
             self.driver.kill()
             raise
@@ -67,7 +67,3 @@ class ConnectServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.driver.kill()
-
-    def _listens(self) -> bool:
-        with socket.socket() as connection:
-            return connection.connect_ex(("127.0.0.1", self.port)) == 0

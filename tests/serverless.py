@@ -61,7 +61,8 @@ class Serverless:
     def __init__(self, port: int) -> None:
         self.port = free_ports(1)[0]
         self._to = grpc.insecure_channel(f"127.0.0.1:{port}", options=_NO_LIMIT)
-        self._server = grpc.server(ThreadPoolExecutor(32), options=_NO_LIMIT)
+        # By default two servers could share a port, if both found it free.
+        self._server = grpc.server(ThreadPoolExecutor(32), options=[*_NO_LIMIT, ("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((_Handlers(self),))
         self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         self._server.start()

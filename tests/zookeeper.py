@@ -3,6 +3,7 @@ before Kafka 0.11 (`message.format.version`), which no broker with KRaft does.""
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from spark_kafka_eos.testing import jars
 from spark_kafka_eos.testing.java import java
 from spark_kafka_eos.testing.ports import free_ports
 from spark_kafka_eos.testing.supervised import SupervisedProcesses
+from tests.listening import listens
 
 SECONDS = 60
 JVM = ("-XX:TieredStopAtLevel=1", "-Xmx256m")
@@ -54,7 +56,7 @@ def serve(folder: Path, version: str, jvm: Sequence[str] = JVM, /, **config: obj
             processes.spawn([*command, main, folder / "zoo"], log=folder / "zoo.log"),
             processes.spawn([*command, "kafka.Kafka", folder / "broker"], log=folder / "broker.log"),
         ]
-        _await(f"127.0.0.1:{port}", folder / "broker.log")
+        _await(started[1], port, folder / "broker.log")
         yield f"127.0.0.1:{port}"
         started[1].terminate()  # a killed one is not soon forgotten by ZooKeeper, and the next one has its id
         started[1].wait(SECONDS)
@@ -64,9 +66,12 @@ def serve(folder: Path, version: str, jvm: Sequence[str] = JVM, /, **config: obj
             process.wait()
 
 
-def _await(bootstrap: str, log: Path) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 100, "log_level": 0})
+def _await(broker: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + SECONDS
+    while not listens(broker.pid, port):
+        assert broker.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
+        time.sleep(0.05)  # there is no event for a server that listens
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "reconnect.backoff.max.ms": 100, "log_level": 0})
     while True:
         try:
             if admin.list_topics(timeout=1).brokers:

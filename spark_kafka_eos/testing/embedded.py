@@ -2,6 +2,8 @@
 
 Not obvious:
 - Nodes are identified by `node.id`, 1 to `brokers`: the ids of leaders and coordinators in metadata.
+- A port that is free now may be another process's when a node binds it. So it is looked at again before the node is
+  started, and who answers on it must be of this cluster.
 - Nodes are ready when clients see them: the Metadata response of each started node contains all of them. Nodes learn
   of each other up to 0.3 s apart (4.3.1 and 3.9.1), and a client gives up requests to a node if another node does not
   know it yet.
@@ -153,6 +155,7 @@ class EmbeddedKafka:
         started = [node for node in nodes or self.nodes if not self.is_running(node)]
         self._log_begins |= {node: len(self.log(node)) for node in started}
         self._format(started)
+        self._require_free_ports(started)
         for node in started:
             self._processes[node] = self._supervised.spawn(
                 self._command("kafka.Kafka", self._properties_file(node)), log=self._log(node)
@@ -337,6 +340,16 @@ class EmbeddedKafka:
             file.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
         return file.read_text()
 
+    def _require_free_ports(self, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            for port in (by_node[node] for by_node in self._ports.values()):
+                if not is_free(port):
+                    raise ToolFailed(
+                        f"Kafka {self.version}, node {node}, was not started: another process uses its port {port}",
+                        action="End that process, or use another EmbeddedKafka, on other ports (with the same "
+                        "`directory`, if the data is needed).",
+                    )
+
     def _await_ready(self, nodes: Sequence[int]) -> None:
         if not nodes:
             return
@@ -345,13 +358,28 @@ class EmbeddedKafka:
             port = self._ports[INTERNAL][node]
             with Cluster(ClientOptions(bootstrap_servers=((_HOST, port),), request_timeout_ms=1_000)) as cluster:
                 # The client says that it cannot connect, which here is no news.
-                while missing := set(nodes) - (_known_to(cluster) if listens(port) else set()):
+                while missing := set(nodes) - (self._known_to(cluster, port) if listens(port) else set()):
                     for started in nodes:
                         if not self.is_running(started):
                             raise self._failure(started, f"it exited with code {self._processes[started].returncode}")
                     if time.monotonic() > deadline:
                         raise self._failure(min(missing), f"it does not answer after {self._start_timeout:g} s")
                     time.sleep(_POLL_SECONDS)  # there is no event for a broker that listens, or that knows another
+
+    def _known_to(self, cluster: Cluster, port: int) -> set[int]:
+        """The node ids in metadata: registered and not fenced. Empty if the broker does not answer. Raises ToolFailed
+        if it is another cluster's.
+        """
+        try:
+            answered, nodes = cluster.cluster_id(), set(cluster.nodes())
+        except BrokerUnreachable:
+            return set()
+        if answered != self._cluster_id():
+            raise ToolFailed(
+                f"port {port} belongs to another cluster ({answered})",
+                action="Choose another port, or omit it to use a free one.",
+            )
+        return nodes
 
     @contextlib.contextmanager
     def _admin(self, otherwise: str) -> Iterator[AdminClient]:
@@ -413,14 +441,6 @@ def _quiet_admin(bootstrap: str) -> AdminClient:
             "log_level": 0,
         }
     )
-
-
-def _known_to(cluster: Cluster) -> set[int]:
-    """The node ids in metadata: registered and not fenced. Empty if the broker does not answer."""
-    try:
-        return set(cluster.nodes())
-    except BrokerUnreachable:
-        return set()
 
 
 def _leaders(admin: AdminClient, topics: Sequence[str]) -> int:

@@ -1,5 +1,6 @@
 """The embedded broker behaves as a broker does: data survives kills, a pause is silence, nothing is left."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from kafka import KafkaAdminClient
 from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import ClientOptions
-from spark_kafka_eos.testing import class_archive, jars
+from spark_kafka_eos.testing import class_archive, embedded, jars
 from spark_kafka_eos.testing.embedded import JVM_OPTIONS, EmbeddedKafka
 from spark_kafka_eos.testing.kraft import INTERNAL
 from spark_kafka_eos.testing.topic_reader import read_topic
@@ -246,6 +247,23 @@ def test_a_port_that_is_taken_is_an_error_before_anything_starts(kafka):
     port = int(kafka.bootstrap.rpartition(":")[2])
     with pytest.raises(ToolFailed, match=f"port {port} is in use"):
         EmbeddedKafka(port=port)
+
+
+def test_a_port_that_another_process_took_meanwhile_is_an_error_until_it_is_free_again(alone):
+    alone.kill()
+    port = int(alone.bootstrap.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ToolFailed, match=f"another process uses .* {port}"):
+        alone.start()
+    alone.start()
+    assert alone.is_running()
+
+
+def test_a_broker_is_not_ready_because_another_clusters_broker_answers_on_its_port(kafka, monkeypatch):
+    """As of two that start at once: each has found the port free."""
+    port = int(kafka.bootstrap.rpartition(":")[2])
+    monkeypatch.setattr(embedded, "is_free", lambda _: True)
+    with pytest.raises(ToolFailed, match=f"port {port} belongs to another cluster"), EmbeddedKafka(port=port):
+        pass
 
 
 def test_an_archive_of_classes_that_does_not_fit_is_not_used_and_does_no_harm(tmp_path, kafka_version, monkeypatch):
