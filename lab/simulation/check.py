@@ -29,7 +29,7 @@ def violations(kafka: ModelKafka, claims: list[Claim], records: int, *, reads: b
     return [
         *_not_once(visible, dict.fromkeys(SOURCE, records)),
         *_out_of_order(visible),
-        *_torn(visible, set(committed)),
+        *_torn(visible, committed, reads=reads),
         *_gaps(list(committed.values())),
         *_pointers(kafka, committed),
         *(_source_offsets(kafka, committed, records, elsewhere=elsewhere) if reads else ()),
@@ -73,9 +73,6 @@ def rows_seen(kafka: ModelKafka) -> list[Row]:
 def _apart(kafka: ModelKafka, visible: Visible) -> list[str]:
     """Records and offsets that were not committed together, and offsets that went back."""
     wrong = []
-    written: dict[tuple[int, int], set[Row]] = {}
-    for entry in (entry for entries in visible.values() for entry in entries):
-        written.setdefault((entry.producer_id, entry.epoch), set()).update(entry.content)
     read: dict[tuple[int, int], set[Row]] = {}
     reached: dict[TopicPartition, int] = {}
     for owner, offsets, of_bucket in _ledgers_offsets(kafka):
@@ -85,7 +82,22 @@ def _apart(kafka: ModelKafka, visible: Visible) -> list[str]:
                 wrong.append(f"a bucket went back from {before} to {offset} of {tp}")
             read.setdefault(owner, set()).update(Row(tp.partition, n) for n in range(before, offset))
             reached[tp] = max(before, offset)
-    return wrong + [
+    return wrong + _others_than_read(_written(visible), read)
+
+
+def _written(visible: Visible) -> dict[tuple[int, int], set[Row]]:
+    """The rows that are visible of each producer id and epoch: of one transaction."""
+    written: dict[tuple[int, int], set[Row]] = {}
+    for entry in (entry for entries in visible.values() for entry in entries):
+        written.setdefault((entry.producer_id, entry.epoch), set()).update(entry.content)
+    return written
+
+
+def _others_than_read(
+    written: Mapping[tuple[int, int], set[Row]], read: Mapping[tuple[int, int], set[Row]]
+) -> list[str]:
+    """Transactions whose rows are not those that their own offsets say they are."""
+    return [
         f"producer {owner[0]}, epoch {owner[1]} has written {sorted(written.get(owner, ()))}, and its offsets say "
         f"{sorted(read.get(owner, ()))}"
         for owner in sorted(written.keys() | read.keys())
@@ -164,10 +176,27 @@ def _out_of_order(visible: Visible) -> list[str]:
     return wrong
 
 
-def _torn(visible: Visible, committed: set[tuple[int, int]]) -> list[str]:
-    """Records that are visible without their transaction's ledger entry."""
-    torn = {(entry.producer_id, entry.epoch) for entries in visible.values() for entry in entries} - committed
-    return [f"records of producer {id_}, epoch {epoch} are visible without a ledger entry" for id_, epoch in torn]
+def _torn(visible: Visible, committed: Mapping[tuple[int, int], LedgerEntry], *, reads: bool) -> list[str]:
+    """Records that are visible without their transaction's ledger entry, or with one that says that a query had read
+    others. The entry of a batch write does not say what was read.
+    """
+    written = _written(visible)
+    wrong = [
+        f"records of producer {id_}, epoch {epoch} are visible without a ledger entry"
+        for id_, epoch in sorted(written.keys() - committed.keys())
+    ]
+    if not reads:
+        return wrong
+    read = {
+        owner: {
+            Row(tp.partition, offset)
+            for source in filter(None, entry.sources or ())
+            for tp, end in source.offsets.items()
+            for offset in range((source.start or {}).get(tp, 0), end)
+        }
+        for owner, entry in committed.items()
+    }
+    return wrong + _others_than_read({owner: written.get(owner, set()) for owner in read}, read)
 
 
 def _gaps(entries: list[LedgerEntry]) -> list[str]:
