@@ -108,7 +108,9 @@ def _check_real(console: Console, seeds: range, releases: Sequence[str] | None) 
 
 
 def _check_traces(console: Console, seeds: range, *, late: bool) -> int:
-    """The exit code: 1 if the code does a step that the specification does not allow."""
+    """The exit code: 1 if the code does a step that the specification does not allow, a history is wrong in itself, or
+    no trace was found to be allowed.
+    """
     from lab.simulation.conditions import Conditions
     from lab.specification.traces import check_histories
 
@@ -153,4 +155,8 @@ def _show(console: Console, checked: Checked, *, explain: int = 1) -> int:
     for rejected in checked.rejected[:explain]:
         for line in explained(rejected):
             console.print(line, markup=False, soft_wrap=True)
-    return 1 if checked.rejected else 0
+    for seed, wrong in checked.wrong.items():
+        console.print(f"seed {seed} is wrong: {'; '.join(wrong)}", markup=False, soft_wrap=True)
+    if not checked.accepted:
+        console.print("No trace was allowed, so nothing is shown.")
+    return 1 if checked.rejected or checked.wrong or not checked.accepted else 0

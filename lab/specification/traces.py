@@ -45,12 +45,16 @@ class Rejected:
 
 @dataclass(slots=True)
 class Checked:
-    """What was found out about histories: how many traces are behaviours, how many histories are outside, and why."""
+    """What was found out about histories: how many traces are behaviours, how many histories are outside, and why.
+
+    `wrong` has, by seed, what the simulation itself found wrong, whatever became of the trace.
+    """
 
     accepted: int = 0
     steps: int = 0
     outside: Counter[str] = field(default_factory=Counter)
     rejected: list[Rejected] = field(default_factory=list)
+    wrong: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def histories(self) -> int:
@@ -82,6 +86,8 @@ def check_recordings(
         traces.clear()
 
     for recording in recordings:
+        if recording.wrong:
+            checked.wrong[recording.seed] = recording.wrong
         trace = translate(recording)
         if isinstance(trace, Outside):
             checked.outside[trace.what] += 1

@@ -12,6 +12,7 @@ from lab.real_runs import driver
 from lab.real_runs.faults import Fault
 from lab.real_runs.record import record
 from lab.simulation.record import Requested, Stopped
+from lab.specification.steps import STARTED_TWICE
 from lab.specification.traces import check_recordings, explained
 from spark_kafka_eos import failpoints
 from spark_kafka_eos.transaction.shared import SharedTransaction
@@ -33,6 +34,7 @@ def test_the_specification_allows_every_step_of_hundreds_of_real_runs_with_kills
     version = f"Kafka {watched.kafka.version}"
     cell("many real traces", version, f"{checked.accepted} of {RUNS} runs, {killed} kills", f"{checked.steps:,} steps")
     assert checked.rejected == [], "\n".join(line for each in checked.rejected for line in explained(each))
+    assert set(checked.outside) <= {STARTED_TWICE}
     assert checked.accepted > 0.9 * RUNS
     assert killed > RUNS / 2
 
@@ -44,6 +46,7 @@ def test_so_it_does_while_the_markers_are_late(watched, cell):
     timeouts = sum(run.happened["timed out"] for run in runs)
     cell("late markers", f"Kafka {watched.kafka.version}", f"{len(runs)} runs", f"{timeouts} timeouts, allowed")
     assert checked.rejected == [], "\n".join(line for each in checked.rejected for line in explained(each))
+    assert set(checked.outside) <= {STARTED_TWICE}
     assert timeouts > 0
 
 

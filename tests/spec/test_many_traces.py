@@ -23,6 +23,7 @@ def test_the_specification_allows_every_step_of_the_code_in_thousands_of_histori
     name = "usual" if conditions is USUAL else "late drivers"
     cell("many traces", name, f"{checked.accepted:,} of {seeds:,} histories", f"{checked.steps:,} steps allowed")
     assert checked.rejected == [], "\n".join(explained(checked.rejected[0]))
+    assert checked.wrong == {}
     assert checked.histories == seeds
     assert checked.accepted > seeds / 2
 

@@ -19,6 +19,7 @@ from lab.simulation.record import (
     Recording,
     Request,
     Requested,
+    Shown,
     Stopped,
 )
 from lab.simulation.run import recorded
@@ -183,6 +184,28 @@ def test_what_the_specification_does_not_have_is_outside(what, more):
 def test_batches_that_contain_each_other_in_part_are_outside():
     other = Planned("driver 1", 1, at(0, 0), at(1, 2))
     assert translate(recording(other)) == Outside(5, "batches of two source partitions that contain each other in part")
+
+
+def test_a_row_that_no_batch_has_is_one_that_the_specifications_source_does_not_have():
+    shown = Shown(OUT[0], ((0, 0), (0, 77)))
+    trace = translate(recording(*produce(1, rows(0, (0, 0), (0, 77))), shown, answered=[1]))
+    assert not isinstance(trace, Outside)
+    assert trace.records == 3
+    assert [step["records"] for step in trace.steps[1:]] == [(1, 4), (1, 4)]
+
+
+def test_the_order_of_rows_of_the_only_source_partition_is_left_to_tlc():
+    begins, ends = {IN[0]: 0}, {IN[0]: 2}
+    trace = translate(
+        replace(
+            recording(answered=[1]),
+            steps=(BEGAN, Planned("driver 1", 0, begins, ends), *produce(1, rows(0, (0, 1), (0, 0)))),
+        )
+    )
+    assert not isinstance(trace, Outside)
+    assert trace.steps[1]["records"] == (2, 1)
+    of_two = Append(partition=OUT[0], sequence=0, rows=((0, 1), (0, 0)))
+    assert isinstance(translate(recording(*produce(1, of_two), answered=[1])), Outside)
 
 
 def test_recording_changes_no_history():
