@@ -20,6 +20,10 @@ from confluent_kafka import Message
 from rich.console import Console
 
 from spark_kafka_eos.errors import ToolFailed
+from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.describe import settled, transaction
+from spark_kafka_eos.ledger.progress import last_entry
+from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.testing.demo.check import (
     ConsumedCounts,
     Crashes,
@@ -226,13 +230,23 @@ class Demo:
         batch = batch_in_flight(self._checkpoint)
         if batch != kill.batch:
             raise ToolFailed(f"the kill was planned for batch {kill.batch}, but the checkpoint is at batch {batch}")
-        ledger = group_offsets(self.bootstrap, f"{TRANSACTIONAL_ID}.ledger", OUTPUT)
-        if ledger.get(0) == batch + 1:
+        if self._is_committed(batch):
             return f"in batch {batch}: committed in Kafka, but not yet recorded by Spark"
         written, visible = (
             sum(ends(self.bootstrap, OUTPUT, level).values()) for level in ("read_uncommitted", "read_committed")
         )
         return f"in batch {batch}: {written - visible:,} offsets of {OUTPUT} belong to its open transaction"
+
+    def _is_committed(self, batch: int) -> bool:
+        """Whether the ledger's last entry is this batch's. Waits for an end that is decided, and not for that of an
+        open transaction, which nobody ends.
+        """
+        sink = {"kafka.bootstrap.servers": self.bootstrap, "kafka.transactional.id": TRANSACTIONAL_ID, "topic": OUTPUT}
+        options = sink_options(sink)
+        with Cluster(options.client) as cluster:
+            settled(cluster, lambda: transaction(cluster, TRANSACTIONAL_ID, now_ms=0))
+            entry = last_entry(cluster, options.ledger_topic, TRANSACTIONAL_ID, ignore_open=True)
+        return entry is not None and entry.batch_id == batch
 
     def _crashes(self) -> Crashes:
         aborted = redone(self._log.read_text(errors="replace").splitlines())
