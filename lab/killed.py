@@ -43,7 +43,8 @@ class KilledQuery:
     """A query whose drivers run `job` with `arguments`, among them its `checkpoint`. `folder` is for the drivers' log.
 
     There are `kills` in all: of executors and drivers in turn with `cluster`, else of drivers. A kill is up to a second
-    after a commit. The last driver may take `patience` seconds more than a batch.
+    after a commit, or once there is an executor. One that hits no process is none. The last driver may take `patience`
+    seconds more than a batch.
 
     With `lose_checkpoint`, each killed driver's checkpoint is deleted, and kills are in turn: after a commit; at one of
     the failpoints, each in turn; up to a second after the first batch was planned. `hits` counts the drivers' kills by
@@ -112,7 +113,10 @@ class KilledQuery:
                 return True
             if point is None:
                 time.sleep(seconds)  # to anywhere in a batch
-            processes = driver.kill() if victim == "driver" else driver.kill_an_executor()
+            processes = self._kill(driver, victim)
+            if not processes:
+                driver.wait(timeout=0.1)  # it has ended by itself: raises, unless it has reached the end
+                return True
             self.killed[victim] += 1
             number, where = self.killed.total(), ""
             if victim == "driver":
@@ -124,6 +128,19 @@ class KilledQuery:
                 return False
         driver.wait(timeout=_TIMEOUT + self.patience)
         return True
+
+    def _kill(self, driver: Driver, victim: str) -> int:
+        """Kill the driver, or an executor once there is one, because the last one has just been killed; the number of
+        processes that were alive, 0 if the driver has ended. Raises ToolFailed if no executor comes.
+        """
+        if victim == "driver":
+            return driver.kill()
+        deadline = time.monotonic() + _TIMEOUT
+        while not (processes := driver.kill_an_executor()) and driver.running:
+            if time.monotonic() > deadline:
+                raise ToolFailed(f"there was no executor to kill within {_TIMEOUT:g} s")
+            time.sleep(_POLL_SECONDS)
+        return processes
 
     def _advances(self, driver: Driver, point: Kill | None) -> bool:
         """Wait until the driver has committed a batch, planned its first one, or reached `point`; False if it has ended

@@ -36,11 +36,16 @@ class Broker:
     site: Site
     node: int
 
-    def kill(self) -> None:
+    def kill(self) -> bool:
+        """Whether it was running."""
+        running = self.site.kafka.is_running(self.node)
         self.site.kafka.kill(self.node)
+        return running
 
-    def pause(self) -> None:
+    def pause(self) -> bool:
+        """Whether it was running."""
         self.site.kafka.pause(self.node)
+        return self.site.kafka.is_running(self.node)
 
 
 def await_in_sync(bootstrap: str) -> None:

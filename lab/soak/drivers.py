@@ -116,12 +116,14 @@ class Query:
         with self._lock:
             return self._current().at_work
 
-    def kill(self, *, lose_checkpoint: bool = False) -> str:
+    def kill(self, *, lose_checkpoint: bool = False) -> str | None:
         """Kill the driver with all its processes and start a new one, if required with a new checkpoint; return where
-        the query was.
+        the query was. None if the driver had ended by itself: then `revive` starts a new one.
         """
         with self._lock:
             processes = self._current().kill()
+            if not processes:
+                return None
             batch = batch_in_flight(self.checkpoint)
             self.lost += lose_checkpoint
             self.start()
@@ -136,10 +138,12 @@ class Query:
         where = "between two batches" if batch is None else f"in batch {batch}"
         return f"{processes} processes, {where}" if processes else None
 
-    def pause(self) -> None:
-        """Send SIGSTOP to the driver and all its processes."""
+    def pause(self) -> bool:
+        """Send SIGSTOP to the driver and all its processes; whether the driver was alive."""
         with self._lock:
+            running = self._current().running
             self._current().pause()
+            return running
 
     def resume(self) -> None:
         """Send SIGCONT to the driver and all its processes, paused or not."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lab.soak.brokers import Broker
 from lab.soak.drivers import Query
@@ -29,7 +30,7 @@ class Injected:
 
 class Faults:
     """The faults of one soak. `brokers` and `queries` contain the schedule's targets by name. `tell` is called for each
-    fault, in its lane's thread.
+    fault, in its lane's thread. A fault that hits no process is none: it waits for one, or is left out.
     """
 
     def __init__(
@@ -94,32 +95,34 @@ class Faults:
     def _inject(self, fault: PlannedFault) -> None:
         match fault.kind:
             case FaultKind.DRIVER_KILLED:
-                self._done(fault, self._now(), self._queries[fault.target].kill())
+                self._kill(fault, self._queries[fault.target].kill)
             case FaultKind.CHECKPOINT_LOST:
-                self._done(fault, self._now(), self._queries[fault.target].kill(lose_checkpoint=True))
+                self._kill(fault, partial(self._queries[fault.target].kill, lose_checkpoint=True))
             case FaultKind.EXECUTOR_KILLED:
-                self._kill_executor(fault)
+                self._kill(fault, self._queries[fault.target].kill_executor)
             case FaultKind.DRIVER_PAUSED:
                 query = self._queries[fault.target]
-                query.pause()
-                self._lasting(fault)
+                if query.pause():
+                    self._lasting(fault)
                 query.resume()
             case FaultKind.BROKER_KILLED:
-                self._brokers[fault.target].kill()
-                self._lasting(fault)
+                if self._brokers[fault.target].kill():
+                    self._lasting(fault)
                 self._brokers[fault.target].site.heal()
             case FaultKind.BROKER_PAUSED:
-                self._brokers[fault.target].pause()
-                self._lasting(fault)
+                if self._brokers[fault.target].pause():
+                    self._lasting(fault)
                 self._brokers[fault.target].site.heal()
             case FaultKind.CONNECTIONS_CUT:
                 for site in {broker.site for broker in self._brokers.values()}:
                     site.proxy.cut()
                 self._done(fault, self._now())
 
-    def _kill_executor(self, fault: PlannedFault) -> None:
-        """Wait for an executor if there is none, because the last one has just been killed."""
-        while (hit := self._queries[fault.target].kill_executor()) is None:
+    def _kill(self, fault: PlannedFault, kill: Callable[[], str | None]) -> None:
+        """Wait for a victim if there is none: the last executor has just been killed, or the driver has ended and is
+        started again.
+        """
+        while (hit := kill()) is None:
             if self._over.wait(_POLL_SECONDS):
                 return
         self._done(fault, self._now(), hit)

@@ -81,7 +81,17 @@ class Soaked:
     @property
     def holds(self) -> bool:
         right = all(side.outcome.holds and not side.violated for side in self.sides)
-        return right and self.drained and not self.hanging
+        return right and self.drained and not self.hanging and not self.nothing
+
+    @property
+    def nothing(self) -> tuple[str, ...]:
+        """What there was none of, so that nothing is proved."""
+        counts = {
+            "records": self.records,
+            "faults": len(self.faults),
+            **{f"batches of {side.name}": side.outcome.batches for side in self.sides},
+        }
+        return tuple(what for what, count in counts.items() if not count)
 
     @property
     def kinds(self) -> Counter[FaultKind]:
@@ -144,6 +154,8 @@ def faults(soaked: Soaked) -> str:
 
 def remarks(soaked: Soaked) -> Iterator[str]:
     """Details that do not fit into the table: violations, and why drivers ended by themselves."""
+    if soaked.nothing:
+        yield f"There were no {', no '.join(soaked.nothing)}: nothing is proved."
     if not soaked.drained:
         yield "The queries did not reach the end of the source."
     for side in soaked.sides:

@@ -51,6 +51,8 @@ def test_hours_of_faults_leave_what_each_way_writes_exactly_once(
     assert result.exit_code == 0, result.output
     assert "lost 0, duplicated 0, torn 0, aborted visible 0, hanging 0" in result.output
     found = json.loads((tmp_path / "soak.json").read_text())
+    assert found["kinds"].keys() == {kind.value for kind in FaultKind}
+    assert found["aborted"] > 0
     records = sum(side["outcome"]["found"] for side in found["sides"])
     cell(f"soak, {way}", f"piece {piece}", "records", f"{records:,}")
     assert records > RATE * 60 * MINUTES, "the two copies alone have twice as many"

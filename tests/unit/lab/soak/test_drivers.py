@@ -7,6 +7,7 @@ import pytest
 
 from lab.soak.drivers import Query, cause
 from spark_kafka_eos.testing.driver import Driver
+from tests.waiting import until
 
 LOG = """
 26/11/21 14:45:18 WARN ProcessingTimeExecutor: Current batch is falling behind.
@@ -85,6 +86,19 @@ def test_a_driver_whose_checkpoint_is_lost_is_followed_by_one_with_a_new_checkpo
     assert (query.checkpoint, query.lost) == (now, 1)
     assert (before / "offsets" / "0").exists(), "the check needs it"
     assert not now.exists()
+
+
+def test_a_driver_that_has_ended_by_itself_is_not_killed_and_no_checkpoint_lost(query):
+    await_runs(query, 1)
+    (query.folder / "end").touch()
+    until(lambda: not (query.folder / "end").exists())
+    until(lambda: not query._current().running)
+    assert query.kill(lose_checkpoint=True) is None
+    assert (query.started, query.lost) == (1, 0)
+    assert not query.pause()
+    assert query.revive() == "UnknownTopic: topic 'x' does not exist."
+    await_runs(query, 2)
+    assert query.kill() == "1 processes, between two batches"
 
 
 def test_a_query_is_at_rest_when_all_planned_batches_are_noted_and_there_are_some(query):

@@ -99,6 +99,17 @@ def test_a_transaction_that_hangs_and_a_query_that_got_stuck_are_reported(soaked
     assert "did not reach the end" in next(remarks(stuck))
 
 
+def test_a_soak_of_nothing_proves_nothing(soaked):
+    idle = side(outcome=replace(RIGHT, batches=0, expected=0, found=0))
+    for found, what in (
+        (replace(soaked, records=0), "records"),
+        (replace(soaked, faults=()), "faults"),
+        (replace(soaked, sides=(idle, side("stateful"))), "batches of stateless"),
+    ):
+        assert not found.holds
+        assert list(remarks(found)) == [f"There were no {what}: nothing is proved."]
+
+
 def test_why_drivers_ended_by_themselves_is_a_remark_and_no_fault(soaked):
     found = replace(soaked, sides=(side(ended=("ProducerFenced: x", "ProducerFenced: x")), side("stateful")))
     assert found.holds
