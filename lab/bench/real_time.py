@@ -52,7 +52,9 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """The ages of the records that count, and how many of all records arrived again."""
+    """The ages of the records that count, and how many of all records had arrived again when the last one arrived:
+    what came after it was not read.
+    """
 
     milliseconds: Sequence[float]
     repeated: int

@@ -158,10 +158,13 @@ class Driver:
         """Kill the executor of a `local-cluster` that owns a Python worker, as `kill` does; the driver continues.
 
         `worker` is a process id. The executor is a child of the driver's JVM. Returns the number of processes that were
-        alive. Raises ToolFailed if there is no such executor.
+        alive. Raises ToolFailed if there is no such executor, or the worker has ended.
         """
-        process = psutil.Process(worker)
-        executor = next((parent for parent in process.parents() if parent.ppid() == self.pid), None)
+        try:
+            parents = psutil.Process(worker).parents()
+            executor = next((parent for parent in parents if parent.ppid() == self.pid), None)
+        except psutil.NoSuchProcess as error:  # it, or one of its parents meanwhile
+            raise self._failure(f"process {error.pid} has ended") from error
         if executor is None:
             raise self._failure(f"process {worker} is not a worker of an executor of this driver")
         return _kill_tree(executor.pid)

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -61,7 +62,7 @@ class Bundle:
 
 
 def kafka(version: str = DEFAULT_VERSION) -> Bundle:
-    """A broker with the command line tools."""
+    """A broker, without the command line tools (`org.apache.kafka.tools`)."""
     modules = (
         Module(organisation="org.apache.kafka", name="kafka_2.13", revision=version),
         # Kafka logs through slf4j 1.7 without a binding. Without one, a broker that fails to start logs nothing.
@@ -133,6 +134,11 @@ def is_complete(place: Path, pins: Digests) -> bool:
 
 
 def _replace(place: Path, bundle: Bundle, pins: Digests, fetch: Fetch) -> None:
+    """Download the bundle, in the place of what is there. The caller holds the lock: what other downloads have left
+    behind is of processes that were killed.
+    """
+    for left in place.parent.glob(f"{bundle.version}.partial-*"):
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(
         dir=place.parent, prefix=f"{bundle.version}.partial-", ignore_cleanup_errors=True
     ) as name:

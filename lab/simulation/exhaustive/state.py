@@ -47,7 +47,7 @@ def _way(kind: type) -> Callable[[Any], Any]:
         return _dictionary
     if issubclass(kind, Callable):  # type: ignore[arg-type]  # a protocol, not a class
         return _nothing
-    return partial(_object, tuple(getattr(kind, "__slots__", ())))
+    return partial(_object, tuple(name for base in reversed(kind.__mro__) for name in vars(base).get("__slots__", ())))
 
 
 def _name(value: Enum) -> str:
@@ -75,7 +75,7 @@ def _nothing(_value: object) -> None:
 
 
 def _object(slots: tuple[str, ...], value: Any) -> tuple[Any, ...]:
-    fields = vars(value) if hasattr(value, "__dict__") else {name: getattr(value, name) for name in slots}
+    fields = {name: getattr(value, name) for name in slots} | getattr(value, "__dict__", {})
     return type(value).__name__, *(
         (name, frozen(field_value)) for name, field_value in fields.items() if name not in _LEFT_OUT
     )

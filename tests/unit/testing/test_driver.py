@@ -112,6 +112,13 @@ def test_a_process_of_the_driver_itself_has_no_executor_to_kill(start: Start, tm
         assert driver.kill() == 2, "nothing was killed"
 
 
+def test_a_worker_that_has_ended_has_no_executor_to_kill(start: Start, tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with start("input()") as driver, pytest.raises(ToolFailed, match=f"process {ended.pid} has ended"):
+        driver.kill_executor(ended.pid)
+
+
 def test_any_executor_can_be_killed_once_there_is_one(start: Start, tmp_path: Path) -> None:
     pid_file, log = tmp_path / "worker", tmp_path / "driver.log"
     with start(PARENT, str(pid_file)) as driver:

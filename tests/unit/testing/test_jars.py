@@ -134,6 +134,15 @@ def test_a_failed_fetch_leaves_nothing_that_looks_complete(tmp_path):
     assert contents(provide(kafka("9.9.9"), tmp_path, Fetch())) == JARS
 
 
+def test_what_killed_downloads_left_behind_is_removed_by_the_next_one(tmp_path):
+    left, others = tmp_path / "kafka" / "9.9.9.partial-killed", tmp_path / "kafka" / "9.9.8.partial-runs"
+    for folder in (left, others):
+        (folder / "9.9.9").mkdir(parents=True)
+        (folder / "9.9.9" / "half.jar").touch()
+    provide(kafka("9.9.9"), tmp_path, Fetch())
+    assert {file.name for file in (tmp_path / "kafka").iterdir()} == {"9.9.9", "9.9.9.lock", others.name}
+
+
 def test_a_failed_repair_leaves_the_damage_to_be_noticed_again(tmp_path):
     place = provide(kafka("9.9.9"), tmp_path, Fetch())
     (place / "slf4j-simple.jar").unlink()

@@ -38,5 +38,28 @@ def test_functions_are_no_part_of_a_state():
     assert frozen(Keeps(len)) == frozen(Keeps(print))
 
 
+def test_what_a_class_inherits_is_a_part_of_the_state():
+    class Slotted:
+        __slots__ = ("inherited",)
+
+        def __init__(self, inherited):
+            self.inherited = inherited
+
+    class Derived(Slotted):
+        __slots__ = ("own",)
+
+        def __init__(self, inherited, own):
+            super().__init__(inherited)
+            self.own = own
+
+    class WithDictionary(Slotted):
+        pass
+
+    assert frozen(Derived(1, 2)) == frozen(Derived(1, 2))
+    assert frozen(Derived(1, 2)) != frozen(Derived(7, 2))
+    assert frozen(Derived(1, 2)) != frozen(Derived(1, 7))
+    assert frozen(WithDictionary(1)) != frozen(WithDictionary(7))
+
+
 def test_digests_of_different_values_differ():
     assert len({digest(value) for value in (1, "1", b"1", (1,), None)}) == 5
