@@ -44,6 +44,7 @@ class MicroBatch:
     begun to write and not committed. `is_first_with_data`: the batches before it read nothing. `destination` names the
     output topics of a batch write. `buckets` is the number of buckets of a batch in real time (`real_time`), whose
     tasks commit by themselves; its sources then end where the buckets that it starts are read on. None for any other.
+    `started` are the numbers of these, None for all.
     """
 
     query_id: str
@@ -58,6 +59,7 @@ class MicroBatch:
     is_first_with_data: bool = False
     destination: str = ""
     buckets: int | None = None
+    started: tuple[int, ...] | None = None
 
     @property
     def start(self) -> Offsets | None:

@@ -20,7 +20,6 @@ from spark_kafka_eos.kafka.protocol import transactions
 from spark_kafka_eos.ledger import verdicts
 from spark_kafka_eos.ledger.answers import BrokerAnswers
 from spark_kafka_eos.ledger.bucket_reader import BucketReader
-from spark_kafka_eos.ledger.bucket_record import BucketRecord, latest
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.ledger.signing import UNSIGNED
@@ -301,12 +300,11 @@ def _offsets_before_the_buckets() -> Iterator[None]:
     start = RealTimeDriver._start
 
     def read_first(self: RealTimeDriver, batch: MicroBatch, *args: Any, **options: Any) -> Any:
-        nothing = BucketRecord(offsets={}, topic_ids={})
         reader = BucketReader(self._cluster, self._options.transactional_id, UNSIGNED)
-        before = reader.read(range(8), nothing, (), [self._options.ledger_topic])
+        before = reader.read(range(8), [self._options.ledger_topic])
 
-        def read(_numbers: Any, began: BucketRecord, *_: Any) -> Any:
-            return latest([began, before])
+        def read(numbers: Any, _topics: Any) -> Any:
+            return {number: before[number] for number in numbers if number in before}
 
         own = self._transaction.steps.ledger._buckets  # drivers take turns: a patch of the class would outlive one
         with mock.patch.object(own, "read", read):

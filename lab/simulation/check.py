@@ -14,7 +14,7 @@ from lab.simulation.query import OPTIONS, OUTPUT, SOURCE, Claim, Row
 from lab.simulation.real_time import rows_in
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
 from spark_kafka_eos.ledger import bucket_record, entry_format
-from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
 
 Visible = Mapping[TopicPartition, list[Entry]]
 
@@ -141,7 +141,9 @@ def ledger_of(kafka: ModelKafka) -> dict[tuple[int, int], LedgerEntry]:
 
 def _of_pointer(record: LedgerEntry) -> LedgerEntry:
     """The record without what a pointer leaves out."""
-    return replace(record, earlier_runs=(), transaction_version=None, outputs={}, sources=None, writes=None, group=None)
+    left = record.left and SourceProgress(cluster="", offsets={})
+    kept = replace(record, earlier_runs=(), transaction_version=None, outputs={}, sources=None, writes=None, left=left)
+    return replace(kept, group=None, starts=())
 
 
 def _pointers(kafka: ModelKafka, committed: Mapping[tuple[int, int], LedgerEntry]) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from spark_kafka_eos.errors import LedgerRefused
-from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger import bucket_record
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
@@ -21,30 +21,22 @@ _SPANS = (400, 4_000, sys.maxsize)
 
 
 class BucketReader:
-    """The last committed record of each bucket. It is final once the bucket was taken."""
+    """The last committed record of each bucket, by its number. It is final once the bucket was taken."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, signer: Signer) -> None:
         self._cluster, self._id, self._signer = cluster, transactional_id, signer
 
-    def read(
-        self, numbers: Iterable[int], began: BucketRecord, read: Collection[str], topics: Iterable[str]
-    ) -> BucketRecord:
-        """Where partitions are read on: where they `began`, or where these buckets have ended since, by the records in
-        these ledger `topics`. `read` are the topics that will be read.
+    def read(self, numbers: Iterable[int], topics: Iterable[str]) -> dict[int, BucketRecord]:
+        """Those of these buckets, in these ledger `topics`.
 
-        Raises LedgerRefused if a record is not one of this query's, or if a topic that is read was created again; and
-        AuthorizationFailed, BrokerError, BrokerUnreachable.
+        Raises LedgerRefused if a record is not one of this query's; and AuthorizationFailed, BrokerError,
+        BrokerUnreachable.
         """
         ids = self._ids(numbers)
-        records = [began, *(record for topic in topics for record in self._records(topic, self._by_id(topic, ids)))]
-        for record in records:
-            self._require_same(record, read)
-        return bucket_record.latest(records)
+        return self._records(ids, ((topic, self._by_id(topic, ids)) for topic in topics))
 
-    def read_settled(self, numbers: Iterable[int], topics: Iterable[str]) -> Offsets:
-        """Where the partitions of these buckets are read on, for those who do not own them: waits for the outcome of
-        their open transactions. Raises what `read` raises, but for topics that were created again.
-        """
+    def read_settled(self, numbers: Iterable[int], topics: Iterable[str]) -> dict[int, BucketRecord]:
+        """The same for those who do not own the buckets: waits for the outcome of their open transactions."""
         budget, ids, topics = self._cluster.budget(), self._ids(numbers), list(topics)
         while True:
             found = [(topic, self._by_id(topic, ids)) for topic in topics]
@@ -53,15 +45,25 @@ class BucketReader:
             if (delay := budget.delay()) is None:
                 raise still_open(self._id)
             self._cluster.sleep(delay)
-        return bucket_record.latest(record for topic, by_id in found for record in self._records(topic, by_id)).offsets
+        return self._records(ids, found)
 
-    def _ids(self, numbers: Iterable[int]) -> list[str]:
-        return [bucket_id(self._id, number) for number in numbers]
+    def _ids(self, numbers: Iterable[int]) -> dict[str, int]:
+        return {bucket_id(self._id, number): number for number in numbers}
 
-    def _records(self, topic: str, by_id: Mapping[str, LedgerRecords]) -> list[BucketRecord]:
-        return [self._record(topic, name, of_id) for name, of_id in by_id.items() if of_id.last]
+    def _records(
+        self, ids: Mapping[str, int], found: Iterable[tuple[str, Mapping[str, LedgerRecords]]]
+    ) -> dict[int, BucketRecord]:
+        """The decoded ones; of a bucket with records in two topics, as the ledger has moved, the later one."""
+        records: dict[int, BucketRecord] = {}
+        for topic, by_id in found:
+            for name, of_id in by_id.items():
+                if of_id.last is not None:
+                    record = self._record(topic, name, of_id)
+                    before = records.setdefault(ids[name], record)
+                    records[ids[name]] = max(before, record, key=lambda each: each.serial)
+        return records
 
-    def _by_id(self, topic: str, ids: Sequence[str]) -> dict[str, LedgerRecords]:
+    def _by_id(self, topic: str, ids: Collection[str]) -> dict[str, LedgerRecords]:
         if not self._cluster.exists(topic, patience_ms=0):
             return {}
         # Who runs has written lately. Only for a bucket that had nothing to read for long, all is read.
@@ -85,7 +87,8 @@ class BucketReader:
                 "kafka.transactional.id.",
             ) from error
 
-    def _require_same(self, record: BucketRecord, topics: Collection[str]) -> None:
+    def require_same(self, record: BucketRecord, topics: Collection[str]) -> None:
+        """Raise LedgerRefused if one of these topics, which are read, was created again since the record."""
         for name in sorted(record.topic_ids.keys() & set(topics)):
             before, now = record.topic_ids[name], self._cluster.topic(name).id
             if None not in (now, before) and now != before:

@@ -1,7 +1,8 @@
 """What a bucket's transaction in real time says in the ledger: where its partitions are read on. Pure.
 
     the record   in the topic `ledgerTopic`, partition 0, key = the bucket's transactional id
-                 {"v": 4, "offsets": {topic: {partition: offset}}, "epochs": {topic: {partition: leader epoch}},
+                 {"v": 4, "serial": that of the entry that has started the bucket,
+                 "offsets": {topic: {partition: offset}}, "epochs": {topic: {partition: leader epoch}},
                  "topics": {topic: topic id}, "mac": signature}
 
 The group has a copy, a second late. What its coordinator answers could not be relied on either: where a broker becomes,
@@ -12,6 +13,7 @@ accepts new ones. A log has no such state.
 
 from __future__ import annotations
 
+import functools
 import json
 import uuid
 from collections.abc import Iterable, Mapping
@@ -27,9 +29,11 @@ from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 class BucketRecord:
     """Where the partitions of a bucket are read on, and the ids of their topics, None if unknown. `epochs` has the
     leader epoch of the last record batch before each offset (KIP-320), as far as it is known: a log that was truncated
-    has other records there.
+    has other records there. `serial` is that of the ledger's entry that has started the bucket: what a later entry says
+    of a partition is newer.
     """
 
+    serial: int
     offsets: Offsets
     topic_ids: Mapping[str, uuid.UUID | None]
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -42,7 +46,7 @@ class BucketRecord:
 
 def encode(record: BucketRecord, signer: Signer = UNSIGNED) -> bytes:
     """The record's value."""
-    fields: dict[str, Any] = {"v": IN_REAL_TIME, "offsets": offsets_to_json(record.offsets)}
+    fields: dict[str, Any] = {"v": IN_REAL_TIME, "serial": record.serial, "offsets": offsets_to_json(record.offsets)}
     if record.epochs:
         fields["epochs"] = offsets_to_json(record.epochs)
     fields["topics"] = {name: str(topic_id) for name, topic_id in sorted(record.topic_ids.items()) if topic_id}
@@ -62,6 +66,7 @@ def decode(value: bytes, signer: Signer = UNSIGNED) -> BucketRecord:
         raise NotAnEntry("it is not signed with ledgerKey")
     try:
         return BucketRecord(
+            serial=int(fields["serial"]),
             offsets=offsets_from_json(fields["offsets"]),
             topic_ids={name: uuid.UUID(topic_id) for name, topic_id in fields["topics"].items()},
             epochs=offsets_from_json(fields.get("epochs", {})),
@@ -80,15 +85,6 @@ def is_one(value: bytes) -> bool:
 
 
 def latest(records: Iterable[BucketRecord]) -> BucketRecord:
-    """Where each partition is read on. Of one that was in several buckets, the last one has read the most. The ids of
-    the topics are left out.
-    """
-    ends: dict[TopicPartition, tuple[int, int]] = {}
-    for record in records:
-        for tp, at in record.offsets.items():
-            ends[tp] = max((at, record.epochs.get(tp, -1)), ends.get(tp, (0, -1)))
-    return BucketRecord(
-        offsets={tp: at for tp, (at, _) in ends.items()},
-        topic_ids={},
-        epochs={tp: epoch for tp, (_, epoch) in ends.items() if epoch >= 0},
-    )
+    """Where each partition is read on, by records of which a later one is newer. The ids of the topics are left out."""
+    first = BucketRecord(serial=0, offsets={}, topic_ids={})
+    return functools.reduce(lambda before, record: before.moved(record.offsets, record.epochs), records, first)

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import Offsets
 from spark_kafka_eos.kafka.producer import NOBODY, ProducerEpoch
 from spark_kafka_eos.source_offset import Origin
 
@@ -66,7 +66,9 @@ class LedgerEntry:
 
     What an older release did not record is None, or empty. `buckets` is the number of buckets of a run in real time
     (`real_time`), which commit without an entry: `sources` then are where they began, and `ledger.bucket_record` says
-    where they are. They commit to `group`, too.
+    where they are. They commit to `group`, too. `starts` has the serial of the entry that has started each of them; it
+    is empty if this one has started all. `left` are partitions that were read in real time and not since, and where
+    they ended; None if there are none.
     """
 
     query_id: str
@@ -84,6 +86,8 @@ class LedgerEntry:
     written: BatchCounts | None = None
     buckets: int | None = None
     group: str | None = None
+    starts: tuple[int, ...] = ()
+    left: SourceProgress | None = None
 
     @property
     def ends(self) -> tuple[SourceProgress | None, ...] | None:
@@ -91,18 +95,19 @@ class LedgerEntry:
         return self.sources if self.buckets is None else None
 
     @property
-    def begun(self) -> dict[TopicPartition, int]:
+    def begun(self) -> SourceProgress | None:
         """The partitions that were begun in real time, and where their buckets began last, or where these have ended of
-        topics that are no longer read.
+        topics that are no longer read. After micro-batches, only the latter.
         """
-        sources = self.sources if self.buckets is not None else None
-        return {tp: at for source in sources or () if source is not None for tp, at in source.offsets.items()}
+        if self.buckets is None:
+            return self.left
+        return next((source for source in self.sources or () if source is not None), None)
 
-
-def source_topic_ids(entry: LedgerEntry) -> dict[str, uuid.UUID]:
-    """The ids of the topics that were read, as far as the entry has them."""
-    origins = [source.origin for source in entry.sources or () if source is not None and source.origin is not None]
-    return {name: topic_id for origin in origins for name, topic_id in origin.topic_ids.items()}
+    def started_by(self, bucket: int) -> int:
+        """The serial of the entry that has started this bucket, or that says where all that it had has ended."""
+        if self.buckets is not None and self.sources is None:
+            return 0  # this is a pointer, which does not say it
+        return self.starts[bucket] if bucket < len(self.starts) else self.serial
 
 
 def runs_before(entry: LedgerEntry | None, run_id: str | None) -> tuple[str, ...]:

@@ -5,7 +5,10 @@
                   "run": id of the run that wrote it, "after": [the runs that committed before it, newest first],
                   "table": version of the table that took part,
                   "buckets": how many transactional ids commit by themselves, in real time ("v" is then 4),
+                  "starts": [serials], of the entries that have started them, unless this one has started all,
                   "group": where these commit the source's offsets,
+                  "left": like a source, without "from": where partitions ended in real time that were not read since
+                  ("v" is then 4, too),
                   "tv": transaction version of the commit (1, or 2 for KIP-890's),
                   "outputs": {topic: topic id},
                   "sources": [{"cluster": id, "offsets": {topic: {partition: offset}}, "from": the same of its start,
@@ -15,7 +18,8 @@
                   "mac": signature with ledgerKey}
     the pointer  the committed offset of the group `<transactional.id>.ledger` for that partition, which can expire
                  offset: the record is there or after it, so a start need not read the whole partition
-                 metadata: the same fields without "after", "group", "tv", "outputs", "sources", "writes" and "written"
+                 metadata: the same fields without "after", "starts", "group", "tv", "outputs", "sources", "writes" and
+                 "written", and with an empty "left"
 
 In real time, each bucket has a record of its own (`ledger.bucket_record`).
 
@@ -118,12 +122,13 @@ def pointer_content(committed: OffsetAndMetadata, signer: Signer) -> LedgerEntry
 def _fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
     if isinstance(entry, MovedLedger):
         return {"v": VERSION, "serial": entry.serial, "moved": entry.topic}
-    version = VERSION if entry.buckets is None else IN_REAL_TIME
+    version = VERSION if entry.buckets is None and entry.left is None else IN_REAL_TIME
     fields: dict[str, Any] = {"v": version, "serial": entry.serial, "query": entry.query_id, "batch": entry.batch_id}
     fields["digest"] = entry.digest
     fields |= {} if entry.run_id is None else {"run": entry.run_id}
     fields |= {} if entry.table is None else {"table": entry.table}
     fields |= {} if entry.buckets is None else {"buckets": entry.buckets}
+    fields |= {} if entry.left is None else {"left": {}}
     return fields | {"incomplete": True} if entry.incomplete else fields
 
 
@@ -132,6 +137,8 @@ def _more_fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:
     if isinstance(entry, MovedLedger):
         return {}
     fields: dict[str, Any] = {"after": list(entry.earlier_runs)} if entry.earlier_runs else {}
+    fields |= {"starts": list(entry.starts)} if entry.starts else {}
+    fields |= {} if entry.left is None else {"left": _source_fields(entry.left)}
     fields |= {} if entry.group is None else {"group": entry.group}
     fields |= {} if entry.transaction_version is None else {"tv": entry.transaction_version}
     if entry.outputs:
@@ -183,7 +190,7 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
         raise NotAnEntry(
             "it is not signed with ledgerKey: somebody else has written it, or it was written before the key was set"
         )
-    if (version == IN_REAL_TIME) != isinstance(fields.get("buckets"), int):
+    if (version == IN_REAL_TIME) != (isinstance(fields.get("buckets"), int) or "left" in fields):
         raise NotAnEntry("a field is missing")
     match fields:
         case {"moved": str(topic), "serial": int(serial)} if version == VERSION:
@@ -208,6 +215,8 @@ def _decode(text: str, signer: Signer) -> LedgerEntry | MovedLedger:
                 written=_written(fields.get("written")),
                 buckets=_number(fields.get("buckets"), "number of buckets is"),
                 group=group if isinstance(group, str) else None,
+                starts=_starts(fields.get("starts")),
+                left=_left(fields.get("left")),
             )
     raise NotAnEntry("a field is missing")
 
@@ -263,6 +272,24 @@ def _source(value: object) -> SourceProgress:
                 origin = None if "origin" not in fields else origin_from_json(fields | {"cluster": fields["origin"]})
                 return SourceProgress(cluster=cluster, offsets=ends, origin=origin, start=start)
     raise NotAnEntry(f"a source's progress is invalid: {value!r}")
+
+
+def _starts(value: object) -> tuple[int, ...]:
+    match value:
+        case None:
+            return ()
+        case list(serials) if all(isinstance(serial, int) for serial in serials):
+            return tuple(serials)
+    raise NotAnEntry(f"what has started its buckets is invalid: {value!r}")
+
+
+def _left(value: object) -> SourceProgress | None:
+    match value:
+        case None:
+            return None
+        case dict() if not value:  # in a pointer
+            return SourceProgress(cluster="", offsets={})
+    return _source(value)
 
 
 def _writes(value: object) -> dict[str, str] | None:

@@ -20,7 +20,7 @@ from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.kafka.protocol.transactions import add_offsets
 from spark_kafka_eos.kafka.words import first_three
-from spark_kafka_eos.ledger import copies, entry_format, verdicts
+from spark_kafka_eos.ledger import bucket_record, copies, entry_format, real_time, verdicts
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.answers import BrokerAnswers
 from spark_kafka_eos.ledger.bucket_reader import BucketReader, bucket_records_lost
@@ -29,7 +29,6 @@ from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
 from spark_kafka_eos.ledger.entry import BatchCounts, CommittedEntry, LedgerEntry
 from spark_kafka_eos.ledger.next_entry import next_entry
-from spark_kafka_eos.ledger.real_time import began_by, with_ends
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.ledger.source_mark import marked_by, other_ids, source_mark
@@ -242,13 +241,20 @@ class LedgerKeeper:
         """
         return self._ends_of(numbers, partitions, {tp.topic for tp in partitions})
 
-    def keep_ends(self, numbers: Collection[int], partitions: Collection[TopicPartition]) -> None:
-        """Have the next entry say where these partitions have ended, which its batch does not read: the next records of
-        their buckets don't. Call it once the buckets are taken.
+    def keep_ends(self, numbers: Collection[int], batch: MicroBatch) -> None:
+        """Have the next entry say where partitions have ended that were begun in real time and that this batch does not
+        read: the next records of their buckets don't. Call it once the buckets are taken.
         """
-        ends = self._ends_of(numbers, partitions, ())
-        if isinstance(self._entry, LedgerEntry):
-            self._entry = with_ends(self._entry, {tp: at.offset for tp, at in ends.items()})
+        left_out = real_time.left_out(self._entry, batch)
+        if left_out and isinstance(self._entry, LedgerEntry) and self._entry.buckets is not None:
+            ends = self._ends_of(numbers, left_out, ())
+            kept = BucketRecord(
+                serial=self._entry.serial,
+                offsets={tp: at.offset for tp, at in ends.items()},
+                topic_ids={},
+                epochs={tp: at.leader_epoch for tp, at in ends.items() if at.leader_epoch >= 0},
+            )
+            self._entry = real_time.with_ends(self._entry, kept)
 
     def _ends_of(
         self, numbers: Collection[int], partitions: Collection[TopicPartition], read: Collection[str]
@@ -272,13 +278,14 @@ class LedgerKeeper:
         of those that are `read` was created again since, or if the records are lost.
         """
         topics = [self.topic.at.topic, *(place.topic for place, has in self._stale_places.items() if has)]
-        began = began_by(self._entry, self._cluster.cluster_id())
-        ends = self._buckets.read(numbers, began, read, topics)
-        if isinstance(self._entry, LedgerEntry) and self._entry.buckets is not None:
+        records = real_time.said(self._entry, self._cluster.cluster_id(), self._buckets.read(numbers, topics))
+        for record in records:
+            self._buckets.require_same(record, read)
+        if isinstance(self._entry, LedgerEntry) and (self._entry.buckets is not None or self._entry.left is not None):
             is_pointer = self._entry.sources is None and not self.undecided  # the record is lost, and theirs with it
             if is_pointer or self._topic_id not in (None, self._id_of_topic()):
                 raise bucket_records_lost(self._options.transactional_id, self.topic.at.topic)
-        return ends
+        return bucket_record.latest(records)
 
     def _id_of_topic(self) -> uuid.UUID | None:
         name = self.topic.at.topic
@@ -301,6 +308,8 @@ class LedgerKeeper:
         Raises TransactionAborted if the verdict on the batch was based on an outdated answer.
         """
         batch = self._sources.known(batch)
+        if batch.buckets is None and isinstance(self._entry, LedgerEntry) and self._entry.buckets is not None:
+            self.keep_ends(range(self._entry.buckets), batch)
         entry = next_entry(
             self._entry,
             batch,

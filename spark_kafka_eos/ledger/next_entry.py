@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.ledger.entry import (
-    BatchCounts,
-    LedgerEntry,
-    SourceProgress,
-    UnreadableEntry,
-    runs_before,
-    source_topic_ids,
-)
+from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, UnreadableEntry, runs_before
 from spark_kafka_eos.ledger.write_verdicts import written as versions_after
 from spark_kafka_eos.micro_batch import MicroBatch
 
@@ -33,28 +26,26 @@ def next_entry(
     """
     outputs = {} if written is None else written.topic_ids
     last = entry if isinstance(entry, LedgerEntry) else None
-    # Also by buckets that run on, and of topics that are no longer read.
-    begun = {} if last is None else last.begun
-    begun_topics = {} if last is None or not begun else source_topic_ids(last)
+    serial = 1 + (0 if entry is None else entry.serial)
+    sources = tuple(
+        None
+        if source is None
+        else SourceProgress(cluster=cluster, offsets=source.end, origin=source.origin, start=source.start)
+        for cluster, source in zip(clusters, batch.sources, strict=True)
+    )
+    # Partitions of buckets that run on, and of topics that are no longer read.
+    others = None if last is None else _without(last.begun, sources)
+    if batch.buckets is not None and others is not None:
+        sources, others = tuple(source and _with(source, others) for source in sources), None
     return LedgerEntry(
         query_id=batch.query_id,
         batch_id=batch.batch_id,
         digest=batch.digest,
-        serial=1 + (0 if entry is None else entry.serial),
+        serial=serial,
         run_id=batch.run_id,
         earlier_runs=runs_before(last, batch.run_id),
         outputs={name: topic_id if topic_id.int else None for name, topic_id in sorted(outputs.items())},
-        sources=tuple(
-            None
-            if source is None
-            else SourceProgress(
-                cluster=cluster,
-                offsets=source.end if batch.buckets is None else {**begun, **source.end},
-                origin=source.origin and replace(source.origin, topic_ids={**begun_topics, **source.origin.topic_ids}),
-                start=source.start,
-            )
-            for cluster, source in zip(clusters, batch.sources, strict=True)
-        ),
+        sources=sources,
         writes=versions_after(last, batch) if batch.destination else None,
         incomplete=incomplete,
         # Of an incomplete batch, that of the last one: its own rows may not be in the table.
@@ -63,4 +54,38 @@ def next_entry(
         written=written,
         buckets=batch.buckets,
         group=None if batch.buckets is None else group,
+        starts=_starts(last, batch, serial),
+        left=others,
     )
+
+
+def _starts(last: LedgerEntry | None, batch: MicroBatch, serial: int) -> tuple[int, ...]:
+    if last is None or batch.buckets is None or batch.started is None:
+        return ()
+    return tuple(serial if number in batch.started else last.started_by(number) for number in range(batch.buckets))
+
+
+def _without(begun: SourceProgress | None, sources: Iterable[SourceProgress | None]) -> SourceProgress | None:
+    """What was begun in real time and is not in these sources; None if that is nothing."""
+    if begun is None:
+        return None
+    read = {tp for source in sources if source is not None and source.cluster == begun.cluster for tp in source.offsets}
+    offsets = {tp: at for tp, at in begun.offsets.items() if tp not in read}
+    if not offsets:
+        return None
+    topics, origin = {tp.topic for tp in offsets}, begun.origin
+    if origin is not None:
+        ids = {name: topic_id for name, topic_id in origin.topic_ids.items() if name in topics}
+        epochs = {tp: epoch for tp, epoch in origin.leader_epochs.items() if tp in offsets}
+        origin = replace(origin, topic_ids=ids, leader_epochs=epochs)
+    return SourceProgress(cluster=begun.cluster, offsets=offsets, origin=origin)
+
+
+def _with(source: SourceProgress, others: SourceProgress) -> SourceProgress:
+    """The source with these partitions, too."""
+    origin = source.origin
+    if origin is not None and others.origin is not None:
+        ids = {**others.origin.topic_ids, **origin.topic_ids}
+        epochs = {**others.origin.leader_epochs, **origin.leader_epochs}
+        origin = replace(origin, topic_ids=ids, leader_epochs=epochs)
+    return replace(source, offsets={**others.offsets, **source.offsets}, origin=origin)

@@ -12,7 +12,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.bucket_reader import BucketReader
 from spark_kafka_eos.ledger.copies import newest
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
-from spark_kafka_eos.ledger.real_time import with_ends
+from spark_kafka_eos.ledger.real_time import with_records
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.options.client import client_options
@@ -58,8 +58,8 @@ def last_entry(
         )
     if entry is not None and entry.buckets is not None and not ignore_open:
         buckets = BucketReader(cluster, transactional_id, signer)
-        ends = buckets.read_settled(range(entry.buckets), [place.topic for place in passed])
-        entry = with_ends(entry, ends)
+        records = buckets.read_settled(range(entry.buckets), [place.topic for place in passed])
+        entry = with_records(entry, records)
     return entry
 
 

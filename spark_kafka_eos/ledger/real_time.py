@@ -1,22 +1,26 @@
 """The verdict on a batch in real time, whose tasks commit by themselves (`real_time`). Pure.
 
-Where its partitions are read on, the buckets' records say (`bucket_record`), whatever the entry does: each transaction
-moves that together with its records. So a batch is never skipped, and its number does not matter. And no word of the
-operator says `write` or `skip` of a batch: where there are no such records yet, micro-batches take these words.
+Where its partitions are read on, the buckets' records say (`bucket_record`): each transaction moves that together with
+its records. So a batch is never skipped, and its number does not matter. And no word of the operator says `write` or
+`skip` of a batch: where there are no such records yet, micro-batches take these words.
+
+Of an entry and a bucket's record, the later one counts, not the higher offset: micro-batches may have read from an
+earlier one since, and a log may have been truncated. A driver takes the buckets before it commits the entry that starts
+them, so of each bucket all earlier records are before that entry, and all later ones have its serial.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.ledger import batch_refusals, query_refusals, verdicts
-from spark_kafka_eos.ledger.bucket_record import BucketRecord
+from spark_kafka_eos.ledger.bucket_record import BucketRecord, latest
 from spark_kafka_eos.ledger.decide import Decide, identity_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
-from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry, source_topic_ids
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.remedies import BY_MISTAKE
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -87,7 +91,7 @@ def _of_new_query(
     if entry.query_id == take_over:
         return verdicts.taken_over(entry)
     # Of what other buckets have begun to read, an offset may be missing for now: real_time.driver looks into that.
-    known = entry.begun.keys() | {tp for tp, offset in committed.items() if offset is not None}
+    known = _begun(entry) | {tp for tp, offset in committed.items() if offset is not None}
     unknown = sorted(tp for tp in batch.end if tp not in known and not is_new(entry, batch, tp))
     if unknown:
         why = f"no committed offset of {unknown[0]} is known"
@@ -111,27 +115,56 @@ def is_new(entry: LedgerEntry, batch: MicroBatch, partition: TopicPartition) -> 
     return bool(numbers) and partition.partition > max(numbers) and (batch.start or {}).get(partition) == 0
 
 
-def began_at(entry: LedgerEntry | UnreadableEntry | None, own: str) -> dict[TopicPartition, int]:
-    """Where the entry says that partitions of the cluster with the id `own` are read on: where micro-batches ended, or
-    where buckets began.
+def _begun(entry: LedgerEntry) -> set[TopicPartition]:
+    return set() if entry.begun is None else set(entry.begun.offsets)
+
+
+def left_out(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch) -> set[TopicPartition]:
+    """The partitions that were begun in real time and that the batch does not read."""
+    return _begun(entry) - batch.end.keys() if isinstance(entry, LedgerEntry) else set()
+
+
+def said(
+    entry: LedgerEntry | UnreadableEntry | None, own: str, records: Mapping[int, BucketRecord]
+) -> list[BucketRecord]:
+    """What is said of where partitions of the cluster with the id `own` are read on, the later after the earlier: by
+    the entry, where micro-batches ended or buckets began, and by those of the buckets' last `records`, by their
+    numbers, that are not older than it.
     """
-    sources = entry.sources or () if isinstance(entry, LedgerEntry) else ()
-    offsets = [source.offsets for source in sources if source is not None and source.cluster == own]
-    return {tp: at for offsets_of_source in offsets for tp, at in offsets_of_source.items()}
+    if not isinstance(entry, LedgerEntry):
+        return list(records.values())
+    read = entry.ends or ()
+    by_entry = [
+        _record(entry, source) for source in (*read, entry.begun) if source is not None and source.cluster == own
+    ]
+    return by_entry + [record for number, record in records.items() if record.serial >= entry.started_by(number)]
 
 
-def began_by(entry: LedgerEntry | UnreadableEntry | None, own: str) -> BucketRecord:
-    """The same, with the ids of their topics."""
-    ids = source_topic_ids(entry) if isinstance(entry, LedgerEntry) else {}
-    return BucketRecord(offsets=began_at(entry, own), topic_ids=ids)
+def _record(entry: LedgerEntry, source: SourceProgress) -> BucketRecord:
+    origin = source.origin
+    # Micro-batches have the epochs of when they were planned, which need not be those of records.
+    epochs = origin.leader_epochs if origin is not None and source is entry.begun else {}
+    ids = {} if origin is None else origin.topic_ids
+    return BucketRecord(serial=entry.serial, offsets=source.offsets, topic_ids=ids, epochs=epochs)
 
 
-def with_ends(entry: LedgerEntry, ends: Offsets) -> LedgerEntry:
-    """The entry of a query in real time with these offsets, which its buckets have committed, instead of those where
-    they began.
+def with_records(entry: LedgerEntry, records: Mapping[int, BucketRecord]) -> LedgerEntry:
+    """The entry of a query in real time with where its buckets have ended by these records, not where they began."""
+    return entry if entry.begun is None else with_ends(entry, latest(said(entry, entry.begun.cluster, records)))
+
+
+def with_ends(entry: LedgerEntry, ends: BucketRecord) -> LedgerEntry:
+    """The entry of a query in real time with these ends, which its buckets have committed, instead of where they began.
+    Other partitions of `ends` are left out.
     """
-    sources = tuple(
-        source and replace(source, offsets={tp: max(at, ends.get(tp, 0)) for tp, at in source.offsets.items()})
-        for source in entry.sources or ()
-    )
-    return replace(entry, sources=sources)
+    return replace(entry, sources=tuple(source and _ended(source, ends) for source in entry.sources or ()))
+
+
+def _ended(source: SourceProgress, ends: BucketRecord) -> SourceProgress:
+    moved = {tp: at for tp, at in ends.offsets.items() if tp in source.offsets}
+    origin = source.origin
+    if origin is not None:
+        kept = {tp: epoch for tp, epoch in origin.leader_epochs.items() if tp not in moved}
+        epochs = {tp: epoch for tp, epoch in ends.epochs.items() if tp in moved}
+        origin = replace(origin, leader_epochs=kept | epochs)
+    return replace(source, offsets={**source.offsets, **moved}, origin=origin)

@@ -18,13 +18,14 @@ from spark_kafka_eos.kafka.producer import ProducerIdentity
 class Bucket:
     """Bucket `number`, with the identity under which it is committed, and what its partitions are read from on.
     `sequences` are those of the next record in each partition of the output, where an earlier task of the same epoch
-    has written.
+    has written. `serial` is that of the ledger's entry that has started it.
     """
 
     number: int
     identity: ProducerIdentity
     ranges: tuple[OffsetRange, ...]
     sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
+    serial: int = 0
 
 
 def bucket_of(partition: TopicPartition, count: int) -> int:

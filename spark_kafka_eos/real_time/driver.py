@@ -42,11 +42,12 @@ from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.epochs import log_ends
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
-from spark_kafka_eos.ledger.real_time import is_new
+from spark_kafka_eos.ledger.real_time import is_new, left_out
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.real_time.buckets import Bucket, bucket_of, by_bucket
+from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.transaction.buckets import Buckets
 from spark_kafka_eos.transaction.shared import SharedTransaction
 
@@ -150,18 +151,21 @@ class RealTimeDriver:
             buckets = self._read(batch, entry, {number: parts[number] for number in taken if number in parts})
         # The group gets these offsets from the tasks. In TV1, a late copy of this transaction's request could reach it
         # after theirs, as long as the marker is on its way there.
-        self._commit(batch, buckets)
-        return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in buckets]
+        started = self._commit(batch, buckets, None if numbers is None else tuple(numbers))
+        return [replace(bucket, ranges=_up_to(batch.end if to_end else {}, bucket.ranges)) for bucket in started]
 
-    def _commit(self, batch: MicroBatch, buckets: Iterable[Bucket], *, copied: bool = False) -> None:
-        """Commit to the ledger where these buckets are read on, which proves that the query is this driver's. `copied`:
-        to the group, too.
+    def _commit(
+        self, batch: MicroBatch, buckets: Sequence[Bucket], numbers: tuple[int, ...] | None, *, copied: bool = False
+    ) -> list[Bucket]:
+        """Commit to the ledger where these buckets are read on, which proves that the query is this driver's, and
+        return them as they are started by that. They are those with these `numbers`, None for all. `copied`: to the
+        group, too.
         """
         # A range without a start: these are not the offsets of records that were read, but where reading goes on.
-        origin = batch.sources[0].origin if batch.sources[0] is not None else None
-        positions = {at.partition: at.start for bucket in buckets for at in bucket.ranges}
-        source = SourceRange(start=None, end=positions, origin=origin)
-        going_on = replace(batch, buckets=self._chosen, sources=(source,))
+        ranges = [at for bucket in buckets for at in bucket.ranges]
+        positions = {at.partition: at.start for at in ranges}
+        source = SourceRange(start=None, end=positions, origin=self._origin(batch, ranges))
+        going_on = replace(batch, buckets=self._chosen, started=numbers, sources=(source,))
 
         def append(identity: ProducerIdentity) -> Appended:
             if copied:
@@ -170,6 +174,19 @@ class RealTimeDriver:
 
         self._transaction.append(append)
         self._transaction.commit(going_on, written=_NOTHING)
+        entry = self._transaction.steps.ledger.entry
+        assert isinstance(entry, LedgerEntry)
+        return [replace(bucket, serial=entry.serial) for bucket in buckets]
+
+    def _origin(self, batch: MicroBatch, ranges: Iterable[OffsetRange]) -> Origin:
+        """Which records the starts of these ranges mean: the leader epochs are those of the records before them, not
+        those of when the batch was planned.
+        """
+        origin = batch.sources[0].origin if batch.sources[0] is not None else None
+        if origin is None:
+            ids = {at.partition.topic: at.topic_id for at in ranges if at.topic_id is not None}
+            origin = Origin(cluster=self._cluster.cluster_id(), topic_ids=ids)
+        return replace(origin, leader_epochs={at.partition: at.last_epoch for at in ranges if at.last_epoch >= 0})
 
     def _read(
         self,
@@ -216,9 +233,7 @@ class RealTimeDriver:
             """The buckets that may have a record of these: one without partitions has none."""
             return {bucket_of(tp, count) for tp in partitions for count in (self._chosen, last) if count}
 
-        begun = entry.begun if isinstance(entry, LedgerEntry) else {}
-        if others := begun.keys() - batch.end.keys():
-            ledger.keep_ends(numbers(others), others)
+        ledger.keep_ends(numbers(left_out(entry, batch)), batch)
         positions = dict(ledger.read_buckets(numbers(partitions), partitions))
         rest = [tp for tp in partitions if tp not in positions]
         committed = self._committed(rest) if rest else {}
@@ -304,7 +319,8 @@ class RealTimeDriver:
             return
         try:
             transaction.begin(replace(batch, buckets=self._chosen))
-            self._commit(batch, self._read(batch, transaction.steps.ledger.entry, self._parts), copied=True)
+            buckets = self._read(batch, transaction.steps.ledger.entry, self._parts)
+            self._commit(batch, buckets, None, copied=True)
         except TransactionAborted:
             transaction.abort()
             raise

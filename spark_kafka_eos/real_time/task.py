@@ -238,6 +238,7 @@ def _transactions(bucket: Bucket, task: RealTimeTask, cluster: Cluster) -> Bucke
         bucket.identity,
         encoder,
         began=BucketRecord(
+            serial=bucket.serial,
             offsets={offset_range.partition: offset_range.start for offset_range in bucket.ranges},
             topic_ids={offset_range.partition.topic: offset_range.topic_id for offset_range in bucket.ranges},
             epochs=_epochs(bucket.ranges),

@@ -16,7 +16,7 @@ from spark_kafka_eos.errors import (
     ToolFailed,
     UnknownTopic,
 )
-from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPartition
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerEpoch
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -25,6 +25,7 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger import bucket_record
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger
 from spark_kafka_eos.ledger.entry_format import NotAnEntry, decode_committed
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
@@ -106,7 +107,9 @@ class QueryReader:
         statuses = list(_by_last_commit(statuses))
         self.outputs.update(topic for status in statuses for topic in status.outputs)
         if lag:
-            statuses = [in_real_time(status, self._ends(status)) if status.buckets else status for status in statuses]
+            statuses = [
+                in_real_time(status, self._records(status)) if status.buckets else status for status in statuses
+            ]
             statuses = self._with_lag(statuses, times=times)
         return self._with_owners(statuses) if owners else statuses
 
@@ -186,15 +189,13 @@ class QueryReader:
     def _ledger(self, name: str) -> LedgerReader:
         return LedgerReader(self._cluster, name, keep=self._keep, only=self._only)
 
-    def _ends(self, status: QueryStatus) -> Offsets | str:
-        """Where the partitions of a query in real time are read on, by the records of its buckets; or why that is not
-        known.
-        """
+    def _records(self, status: QueryStatus) -> dict[int, BucketRecord] | str:
+        """The records of a query's buckets, by their numbers; or why one is not known."""
         by_id = self._ledgers[status.ledger_topic].by_id
-        records = [by_id[bucket.transactional_id] for bucket in status.buckets if bucket.transactional_id in by_id]
-        values = [of_bucket.last.value or b"" for of_bucket in records if of_bucket.last is not None]
+        of_buckets = {bucket.number: by_id.get(bucket.transactional_id) for bucket in status.buckets}
+        values = {number: found.last.value or b"" for number, found in of_buckets.items() if found and found.last}
         try:
-            return bucket_record.latest(map(bucket_record.decode, values)).offsets
+            return {number: bucket_record.decode(value) for number, value in values.items()}
         except NotAnEntry as error:
             return f"a record of its buckets cannot be read: {error}"
 

@@ -13,8 +13,9 @@ from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, Offsets, TopicPa
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger import copies
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
-from spark_kafka_eos.ledger.real_time import with_ends
+from spark_kafka_eos.ledger.real_time import with_records
 from spark_kafka_eos.ledger.records import LedgerRecord
 from spark_kafka_eos.options.sink import bucket_id
 from spark_kafka_eos.real_time.buckets import bucket_of
@@ -196,18 +197,18 @@ class QueryStatus:
         return least([*values, *(None for _ in self.unknown)], combine)
 
 
-def in_real_time(status: QueryStatus, ends: Offsets | str) -> QueryStatus:
-    """A query in real time with these offsets, which its buckets have committed, in its sources; or why they are not
-    known.
+def in_real_time(status: QueryStatus, records: Mapping[int, BucketRecord] | str) -> QueryStatus:
+    """A query in real time with the offsets that its buckets have committed, by their `records`, in its sources; or why
+    they are not known.
     """
-    entry = status.entry and with_ends(status.entry, {} if isinstance(ends, str) else ends)
+    entry = status.entry and with_records(status.entry, {} if isinstance(records, str) else records)
     sources = tuple(
         None
         if source is None
         else SourceLag(
             cluster=source.cluster,
-            offsets={} if isinstance(ends, str) else source.offsets,
-            unknown=dict.fromkeys(source.offsets, ends) if isinstance(ends, str) else {},
+            offsets={} if isinstance(records, str) else source.offsets,
+            unknown=dict.fromkeys(source.offsets, records) if isinstance(records, str) else {},
         )
         for source in (entry and entry.sources) or ()
     )

@@ -171,6 +171,9 @@ def test_the_longest_metadata_a_broker_takes_is_allowed() -> None:
         '{"v":2,"serial":1,"query":"q","batch":41,"digest":"d","sources":[{"cluster":"A","offsets":{"t":7}}]}',
         '{"v":4,"serial":1,"query":"q","batch":41,"digest":"d"}',
         '{"v":3,"serial":1,"query":"q","batch":41,"digest":"d","buckets":2}',
+        '{"v":3,"serial":1,"query":"q","batch":41,"digest":"d","left":{}}',
+        '{"v":4,"serial":1,"query":"q","batch":41,"digest":"d","left":{"cluster":"A"}}',
+        '{"v":4,"serial":1,"query":"q","batch":41,"digest":"d","buckets":2,"starts":[1,"2"]}',
         '{"v":5,"serial":1,"query":"q","batch":41,"digest":"d"}',
         "consumer metadata",
     ],
@@ -198,12 +201,23 @@ def test_an_entry_of_a_later_version_is_unreadable_and_says_so() -> None:
 
 
 def test_an_entry_in_real_time_has_a_version_that_releases_without_it_refuse_and_no_ends() -> None:
-    in_real_time = replace(ENTRY, buckets=4, group="g")
+    in_real_time = replace(ENTRY, buckets=2, starts=(3, 5), group="g")
     assert b'"v":4' in entry_format.encode_record(in_real_time)
     assert entry_format.decode_record(entry_format.encode_record(in_real_time)) == in_real_time
-    assert entry_format.decode_committed(entry_format.encode_pointer(in_real_time, 7)).buckets == 4
+    assert entry_format.decode_committed(entry_format.encode_pointer(in_real_time, 7)).buckets == 2
     assert in_real_time.ends is None, "where its sources began is not where they were read to"
     assert ENTRY.ends == ENTRY.sources
+
+
+def test_an_entry_with_partitions_that_were_left_out_since_real_time_has_that_version_too() -> None:
+    origin = Origin(cluster="A", topic_ids={"b": uuid.UUID(int=7)}, leader_epochs={TopicPartition("b", 0): 4})
+    left = SourceProgress(cluster="A", offsets={TopicPartition("b", 0): 9}, origin=origin)
+    since = replace(ENTRY, left=left)
+    assert b'"v":4' in entry_format.encode_record(since)
+    assert entry_format.decode_record(entry_format.encode_record(since)) == since
+    pointer = entry_format.decode_committed(entry_format.encode_pointer(since, 7))
+    assert pointer.left == SourceProgress(cluster="", offsets={}), "there are some, and only the record says which"
+    assert since.ends == ENTRY.sources
 
 
 def test_an_entry_of_version_1_whose_offset_was_reset_by_hand_is_not_an_entry() -> None:

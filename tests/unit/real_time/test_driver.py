@@ -121,7 +121,12 @@ def _left_out(kafka: _Kafka) -> Iterator[None]:
 
 def _task(run: Run, bucket: Bucket) -> BucketTransactions:
     settings = EncodeSettings(topic="out", targets={"out": Target(partitions=1)}, ledger_topic=OPTIONS.ledger_topic)
-    began = BucketRecord(offsets={at.partition: at.start for at in bucket.ranges}, topic_ids={})
+    began = BucketRecord(
+        serial=bucket.serial,
+        offsets={at.partition: at.start for at in bucket.ranges},
+        topic_ids={},
+        epochs={at.partition: at.last_epoch for at in bucket.ranges if at.last_epoch >= 0},
+    )
     return BucketTransactions(
         run.cluster,
         bucket.identity,
@@ -161,13 +166,23 @@ def _set_offsets(run: Run, offset: int) -> None:
     GroupCoordinator(run.cluster, OPTIONS.group_id).commit_offsets(dict.fromkeys(SOURCE, at))
 
 
-def _micro_batch(kafka: _Kafka, number: int, start: int, end: int, query_id: str = "query") -> None:
-    micro = Run(kafka, f"run of micro-batch {number}", query_id)
-    transaction = SharedTransaction(OPTIONS, micro.cluster, decide_micro_batch(OPTIONS), clock=kafka.clock)
-    batch = micro.batch(number, start, end)
+def _micro_batch(
+    kafka: _Kafka,
+    number: int,
+    start: int,
+    end: int,
+    query_id: str = "query",
+    *,
+    take_over: str | None = None,
+    partitions: Sequence[TopicPartition] = SOURCE,
+) -> None:
+    micro, options = Run(kafka, f"run of micro-batch {number}", query_id), replace(OPTIONS, take_over_query=take_over)
+    transaction = SharedTransaction(options, micro.cluster, decide_micro_batch(options), clock=kafka.clock)
+    source = SourceRange(start=dict.fromkeys(partitions, start), end=dict.fromkeys(partitions, end))
+    batch = replace(micro.batch(number), sources=(source,))
     transaction.begin(batch)
     transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
-    transaction.commit(replace(batch), written=BatchCounts(records=0, bytes=0, milliseconds=0))
+    transaction.commit(batch, written=BatchCounts(records=0, bytes=0, milliseconds=0))
 
 
 def _epochs(kafka: _Kafka) -> list[int]:
@@ -198,9 +213,90 @@ def test_a_log_that_was_truncated_after_its_records_were_read_is_data_loss_or_re
     kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(90)
     with pytest.raises(DataLoss, match=f"{at}: the query is at offset 100, but the log was truncated to 90"):
         Run(kafka, "run 3").start(2)
-    tolerant = Run(kafka, "run 4")
-    tolerant.driver = RealTimeDriver(OPTIONS, tolerant.cluster, tolerant.transaction, fail_on_data_loss=False)
-    assert tolerant.start(2)[at] == 90
+    assert _tolerant(kafka, "run 4").start(2)[at] == 90
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "killed"])
+def test_one_start_without_fail_on_data_loss_is_enough_after_a_log_was_truncated(kafka: _Kafka, stopped: bool) -> None:
+    """Also if nothing has come since."""
+    run = Run(kafka, "run 1")
+    bucket, _ = run.driver.start(run.batch(), 2)
+    at = bucket.ranges[0].partition
+    _task(run, bucket).commit([], {at: 100}, {at: 0})
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(90)
+    tolerant = _tolerant(kafka, "run 2")
+    assert tolerant.start(1)[at] == 90
+    if stopped:
+        tolerant.driver.end(tolerant.batch(1))
+    assert Run(kafka, "run 3").start(2)[at] == 90
+
+
+def test_a_bucket_that_is_started_again_after_a_log_was_truncated_goes_on_from_there(kafka: _Kafka) -> None:
+    """While the other one runs on, whose records still count."""
+    run = _tolerant(kafka, "run 1")
+    bucket, other = run.driver.start(run.batch(), 2)
+    at, where_other = bucket.ranges[0].partition, other.ranges[0].partition
+    running = _task(run, other)
+    running.commit([], {where_other: 50}, {where_other: 0})
+    _task(run, bucket).commit([], {at: 100}, {at: 0})
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(90)
+    (again,) = run.driver.start(run.batch(), 2, [bucket.number])
+    assert again.ranges[0].start == 90
+    running.commit([], {where_other: 60}, {where_other: 0})
+    assert Run(kafka, "run 2").start(1) == {at: 90, where_other: 60}
+
+
+def test_the_records_of_buckets_that_are_no_longer_there_do_not_count_again(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    (bucket,) = (bucket for bucket in run.driver.start(run.batch(), 2) if bucket.number == 1)
+    at = bucket.ranges[0].partition
+    _task(run, bucket).commit([], {at: 100}, {at: 0})
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(90)
+    one = _tolerant(kafka, "run 2")
+    (of_all,) = one.driver.start(one.batch(1), 1)
+    assert {each.partition: each.start for each in of_all.ranges}[at] == 90
+    _task(one, of_all).commit([], {at: 95}, {at: 5})
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(1000)
+    assert Run(kafka, "run 3").start(2)[at] == 95
+
+
+def test_where_buckets_begin_is_known_with_its_leader_epoch_before_they_commit(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1")
+    bucket, _ = run.driver.start(run.batch(), 2)
+    at = bucket.ranges[0].partition
+    _task(run, bucket).commit([], {at: 100}, {at: 3})
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(100)
+    Run(kafka, "run 2").start(1)
+    kafka.meets["OffsetForLeaderEpoch"] = _truncated_to(90)
+    with pytest.raises(DataLoss, match=f"{at}: the query is at offset 100, but the log was truncated to 90"):
+        Run(kafka, "run 3").start(2)
+
+
+def test_the_ledgers_last_entry_has_the_leader_epochs_of_what_buckets_have_read(kafka: _Kafka) -> None:
+    """And not those of when the long micro-batch was planned: a source that starts there compares them."""
+    run = Run(kafka, "run 1")
+    topic_id = run.cluster.topic("in").id
+    assert topic_id is not None
+    batch = _of_topic(run, 0, topic_id)
+    (source,) = batch.sources
+    assert source is not None
+    assert source.origin is not None
+    planned = replace(source, origin=replace(source.origin, leader_epochs=dict.fromkeys(SOURCE, 1)))
+    bucket, other = run.driver.start(replace(batch, sources=(planned,)), 2)
+    at, where_other = bucket.ranges[0].partition, other.ranges[0].partition
+    _task(run, bucket).commit([], {at: 100}, {at: 3})
+    entry = last_entry(run.cluster, OPTIONS.ledger_topic, OPTIONS.transactional_id)
+    assert entry is not None
+    (ended,) = entry.sources or ()
+    assert ended is not None
+    assert ended.origin is not None
+    assert (ended.offsets, ended.origin.leader_epochs) == ({at: 100, where_other: 0}, {at: 3})
+
+
+def _tolerant(kafka: _Kafka, run_id: str) -> Run:
+    run = Run(kafka, run_id)
+    run.driver = RealTimeDriver(OPTIONS, run.cluster, run.transaction, fail_on_data_loss=False)
+    return run
 
 
 def test_a_driver_that_has_lost_the_query_takes_no_bucket_to_end_its_tasks(kafka: _Kafka) -> None:
@@ -368,6 +464,45 @@ def test_a_partition_that_is_left_out_and_read_again_goes_on_where_it_ended(kafk
     run = Run(kafka, "run 4") if runs == "another run" else run
     (bucket,) = run.driver.start(replace(run.batch(4), sources=(again,)), 1)
     assert {at.partition: at.start for at in bucket.ranges} == {SOURCE[0]: 11, SOURCE[1]: 7}
+
+
+def test_micro_batches_that_read_again_from_an_earlier_offset_are_gone_on_from_in_real_time(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1", "old query")
+    _commits(run, run.driver.start(run.batch(), 2), 700, copied=True)
+    run.driver.end(run.batch())
+    _micro_batch(kafka, 0, 0, 100, "new query", take_over="old query")
+    _micro_batch(kafka, 1, 100, 200, "new query")
+    following = Run(kafka, "run 2", "new query")
+    assert following.start(2) == dict.fromkeys(SOURCE, 200)
+    _commits(following, following.driver.start(following.batch(3), 2), 300)
+    assert Run(kafka, "run 3", "new query").start(4) == dict.fromkeys(SOURCE, 300)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_partition_that_micro_batches_leave_out_goes_on_in_real_time_where_its_bucket_ended(
+    kafka: _Kafka, count: int, batches: int
+) -> None:
+    """And not where the group's copy is, which may be late."""
+    run = Run(kafka, "run 1", "old query")
+    _commits(run, run.driver.start(run.batch(), 2), 5, copied=True)
+    _commits(run, run.driver.start(run.batch(1), 2), 7)
+    for number in range(batches):
+        _micro_batch(kafka, number, 7 + number, 8 + number, "new query", partitions=SOURCE[:1])
+    again = SourceRange(start={SOURCE[0]: 7 + batches}, end=dict.fromkeys(SOURCE, 9))
+    following = Run(kafka, "run 2", "new query")
+    buckets = following.driver.start(replace(following.batch(batches), sources=(again,)), count)
+    starts = {at.partition: at.start for bucket in buckets for at in bucket.ranges}
+    assert starts == {SOURCE[0]: 7 + batches, SOURCE[1]: 7}
+
+
+def test_a_partition_that_was_left_out_is_not_known_without_the_ledgers_record(kafka: _Kafka) -> None:
+    run = Run(kafka, "run 1", "old query")
+    _commits(run, run.driver.start(run.batch(), 1), 7, copied=True)
+    _micro_batch(kafka, 0, 7, 8, "new query", partitions=SOURCE[:1])
+    kafka.partitions[LEDGER].delete_before(kafka.partitions[LEDGER].end_offset)
+    with pytest.raises(LedgerRefused, match="where the buckets of 'copy' have read to is not known"):
+        Run(kafka, "run 2", "new query").start(1)
 
 
 def _of_topic(run: Run, number: int, topic_id: uuid.UUID, partitions: Sequence[TopicPartition] = SOURCE) -> MicroBatch:

@@ -54,7 +54,9 @@ def commit(kafka: KafkaModel, bucket: Bucket, sink: SinkOptions, offset: int) ->
         kafka.cluster(sink.client),
         bucket.identity,
         BlockEncoder(settings, bucket.number, lambda _: Target(partitions=1), lambda: 0),
-        began=BucketRecord(offsets={at.partition: at.start for at in bucket.ranges}, topic_ids={}),
+        began=BucketRecord(
+            serial=bucket.serial, offsets={at.partition: at.start for at in bucket.ranges}, topic_ids={}
+        ),
         group_id=sink.group_id,
         mark=source_mark(sink.transactional_id),
         ledger_topic=sink.ledger_topic,

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, TransactionFacts, Unavailable
+from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.diagnosis import Diagnosis
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.verdicts import decide
@@ -85,7 +86,9 @@ def test_a_query_in_real_time_is_where_its_buckets_records_say_and_else_where_th
     began = SourceProgress(cluster="A", offsets={O0: 7, o1: 8})
     entry = LedgerEntry(query_id="q", batch_id=0, digest="d", serial=1, sources=(began, None), buckets=2, group="g")
     status = replace(query(entry, OPEN), buckets=buckets_of(entry, LONG))
-    source, none = in_real_time(status, {O0: 70, o1: 5, TopicPartition("other", 0): 1}).sources
+    first = BucketRecord(serial=1, offsets={O0: 70, TopicPartition("other", 0): 1}, topic_ids={})
+    of_an_earlier_run = BucketRecord(serial=0, offsets={o1: 9}, topic_ids={})
+    source, none = in_real_time(status, {0: first, 1: of_an_earlier_run}).sources
     assert source == SourceLag(cluster="A", offsets={O0: 70, o1: 8})
     assert none is None
     (unreadable, _) = in_real_time(status, "why").sources

@@ -87,7 +87,11 @@ def test_a_part_that_nobody_can_end_or_extend_is_aborted(found):
             "by the ledger, a batch was committed in it",
             "Start the query",
         ),
-        (BucketRecord(offsets={}, topic_ids={}), "records of a query in real time were committed", f"Commit {COMMIT}"),
+        (
+            BucketRecord(serial=1, offsets={}, topic_ids={}),
+            "records of a query in real time were committed",
+            f"Commit {COMMIT}",
+        ),
     ],
 )
 def test_a_part_whose_batch_was_committed_is_not_aborted(committed, reason, action):

@@ -270,7 +270,7 @@ def test_what_a_bucket_of_a_query_in_real_time_committed_is_found(committed, kno
     cluster, name = kafka.cluster(), bucket_id("id", 0)
     (ledger,) = cluster.existing(["kafka-eos-ledger", "own"], patience_ms=0)
     producer = init_producer_id(cluster, name, 10_000)
-    record = BucketRecord(offsets={TopicPartition("in", 0): 7}, topic_ids={})
+    record = BucketRecord(serial=1, offsets={TopicPartition("in", 0): 7}, topic_ids={})
     LedgerTopic(cluster, ledger, name).append_entry(producer, encode(record), timestamp_ms=0)
     end_transaction(cluster, producer, commit=ended)
     found = committed_in(kafka.cluster(), name if known else None, producer.producer_id, producer.epoch)
