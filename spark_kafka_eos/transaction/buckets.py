@@ -3,14 +3,15 @@
 A record of the ledger says where a bucket has ended, not in which transaction. So if a marker was left out
 (transaction.hanging), how the transaction ended is known only from the coordinator, before the bucket is taken: that is
 asked first. It can only be the last one, because a task appends nothing before the transaction before has ended in all
-its partitions. And an open transaction of a later epoch than the one that was taken does not hang: it is that of
-another driver's task.
+its partitions. If it is open then, the coordinator is asked again while it ends: its task may still live, and commit it
+before InitProducerId can abort it. And an open transaction of a later epoch than the one that was taken does not hang:
+it is that of another driver's task.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, UnknownTopic
@@ -29,15 +30,15 @@ _TIMEOUT_MS = 10_000  # a transaction lasts milliseconds; one that a killed work
 
 
 def last_outcome(facts: OwnerFacts) -> Literal["committed", "aborted", "unknown"]:
-    """How the last transaction of an id ended or, if it is open, will end by InitProducerId; by what its coordinator
-    said before that.
+    """How the last transaction of an id ended, by what its coordinator said last before InitProducerId was answered.
+    One that was open then has ended since, by itself.
     """
     match facts:
         case None:
             return "aborted"  # the id is new, or nothing was written under it for a week
-        case TransactionFacts(state="CompleteCommit"):
+        case TransactionFacts(state="PrepareCommit" | "CompleteCommit"):
             return "committed"
-        case TransactionFacts(state="Ongoing" | "CompleteAbort"):
+        case TransactionFacts(state="PrepareEpochFence" | "PrepareAbort" | "CompleteAbort"):
             return "aborted"
     return "unknown"
 
@@ -63,13 +64,25 @@ class Buckets:
         taken = sorted(numbers)
         for number in taken:
             ask = functools.partial(described, self._cluster, self._id(number))
-            self._facts[number] = facts = describe.settled(self._cluster, ask)
-            if isinstance(facts, TransactionFacts):
-                self._hanging.note(facts)
+            self._note(number, describe.settled(self._cluster, ask))
             if number in self.identities:
                 self._former[number] = self.identities[number].producer_id
-            self._initialise(number)
+            look = functools.partial(self._look_again, number)
+            self._initialise(number, look)
         self._end_hanging(taken)
+
+    def _note(self, number: int, facts: OwnerFacts) -> None:
+        self._facts[number] = facts
+        if isinstance(facts, TransactionFacts):
+            self._hanging.note(facts)
+
+    def _look_again(self, number: int) -> None:
+        """Ask how the transaction ends that InitProducerId may have aborted, or its task committed before. If the
+        request was applied, nothing can be seen of that any more.
+        """
+        facts = described(self._cluster, self._id(number))
+        if isinstance(facts, TransactionFacts) and facts.state != "Empty":
+            self._note(number, facts)
 
     def _commit(self, producer: ProducerState) -> None:
         """Write the marker of a bucket's committed transaction. Once the bucket is taken, no start can know this again,
@@ -86,9 +99,10 @@ class Buckets:
     def _id(self, number: int) -> str:
         return bucket_id(self._options.transactional_id, number)
 
-    def _initialise(self, number: int) -> None:
+    def _initialise(self, number: int, look: Callable[[], None] = lambda: None) -> None:
         timeout_ms = min(self._options.transaction_timeout_ms, _TIMEOUT_MS)
-        self.identities[number] = init_producer_id(self._cluster, self._id(number), timeout_ms)
+        taken = init_producer_id(self._cluster, self._id(number), timeout_ms, again=look, ending=look)
+        self.identities[number] = taken
 
     def _producer_ids(self, number: int, facts: TransactionFacts) -> set[int]:
         """Those in which the bucket's last transaction may have been. After the last epoch of one, its coordinator only
@@ -126,7 +140,7 @@ class Buckets:
                 case "aborted":
                     self._hanging.abort_former(producer)
                 case _:
-                    raise undecided(producer, "Its bucket was taken since")
+                    raise undecided(producer, "It had ended before its coordinator was asked how")
         for number, hanging in aborted.items():
             self._hanging.abort(self.identities[number], hanging)
             self._initialise(number)

@@ -39,10 +39,13 @@ def init_producer_id(
     *,
     transaction_version: int | None = None,
     again: Callable[[], None] = lambda: None,
+    ending: Callable[[], None] = lambda: None,
 ) -> ProducerIdentity:
     """Get a new epoch; this fences older producers and aborts their open transaction. `previous` is the previous
-    identity. `again` is called before the request is sent once more although it may have been applied. Transactions are
-    aborted after `timeout_ms`; None: never (KIP-939). `transaction_version` is requested, unless it is known.
+    identity. `again` is called before the request is sent once more although it may have been applied, `ending` each
+    time that the coordinator says to wait until the last transaction has ended, which this request may have aborted.
+    Transactions are aborted after `timeout_ms`; None: never (KIP-939). `transaction_version` is requested, unless it is
+    known.
 
     With an outdated `previous`, the coordinator returns "fenced", but first aborts an open transaction of the newer
     producer. So end an aborted transaction with `end_transaction(commit=False)` before this: if that is fenced, it
@@ -59,8 +62,14 @@ def init_producer_id(
         enable2_pc=two_phase_commit,
     )
     exactly = TWO_PHASE_COMMIT if two_phase_commit else None
+
+    def errors(response: Any) -> list[tuple[ResourceRef, int]]:
+        if response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            ending()
+        return [(ResourceRef(transactional_id=transactional_id), response.error_code)]
+
     try:
-        response = _call(cluster, transactional_id, request, again=again, exactly=exactly)
+        response = _call(cluster, transactional_id, request, errors, again=again, exactly=exactly)
     except BrokerError as error:
         refused = error.code == ErrorCode.UNSUPPORTED_VERSION or isinstance(error, AuthorizationFailed)
         if two_phase_commit and refused:

@@ -49,6 +49,7 @@ from spark_kafka_eos.real_time.driver import RealTimeDriver
 from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.model_kafka import KafkaModel
+from tests.model_kafka import refused as refused_with
 
 OPTIONS = sink_options(
     {"kafka.bootstrap.servers": "node-0:9092", "kafka.transactional.id": "copy", "topic": "out"},
@@ -57,6 +58,7 @@ OPTIONS = sink_options(
 SOURCE = [TopicPartition("in", 0), TopicPartition("in", 1)]
 BUCKETS = ["copy.bucket-0", "copy.bucket-1"]
 LEDGER = TopicPartition(OPTIONS.ledger_topic, 0)
+CONCURRENT_TRANSACTIONS = 51
 
 
 class _Kafka(KafkaModel):
@@ -820,6 +822,34 @@ def test_what_a_bucket_has_aborted_is_ended_again_if_that_marker_is_left_out_too
     kafka.leaves_out = lambda joined: missing.pop(0) if out in joined else None
     Run(kafka, "run 2").start(1)
     assert (kafka.open(), missing) == ([], [])
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["the coordinator says to wait", "the commit is over"])
+def test_what_a_task_that_still_lives_commits_before_its_bucket_is_taken_is_not_taken_for_aborted(
+    kafka: _Kafka, waits: bool
+) -> None:
+    run, out = Run(kafka, "run 1"), TopicPartition("out", 0)
+    bucket, _ = run.driver.start(run.batch(), 2)
+    _appends(run, bucket, out)
+    kafka.leaves_out = lambda joined: out if out in joined else None
+
+    def commit_first(request: Any, answer: Callable[[], Any]) -> Any:
+        if request.transactional_id != bucket.identity.transactional_id:
+            return answer()
+        del kafka.meets["InitProducerId"]
+        end_transaction(run.cluster, bucket.identity, commit=True)
+        return refused_with(CONCURRENT_TRANSACTIONS)(request, answer) if waits else answer()
+
+    kafka.meets["InitProducerId"] = commit_first
+    if waits:
+        Run(kafka, "run 2").start(1)
+    else:
+        with pytest.raises(LedgerRefused, match="ended before its coordinator was asked how"):
+            Run(kafka, "run 2").start(1)
+        producer_id = kafka.open_at(out, 0)
+        assert producer_id is not None
+        kafka.end_at(out, producer_id, commit=True)
+    assert [entry.content for entry in kafka.partitions[out].committed()] == [(b"value",)]
 
 
 def test_a_late_driver_does_not_take_the_transaction_of_the_live_ones_task_for_one_that_hangs(kafka: _Kafka) -> None:
