@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from spark_kafka_eos.kafka.words import first_three
 from spark_kafka_eos.ledger.entry import LedgerEntry
@@ -42,6 +43,20 @@ def incomplete(entry: LedgerEntry, batch: MicroBatch) -> Refuse:
             ),
         ),
         resolutions=resolutions,
+    )
+
+
+def also_incomplete(refusal: Refuse, entry: LedgerEntry, batch: MicroBatch) -> Refuse:
+    """A refusal for another reason, after an entry whose batch is incomplete: its ways out replace the entry, and what
+    the batch lacks would be forgotten.
+    """
+    if entry.batch_id == batch.batch_id and "skip-to" in refusal.resolutions:
+        # That word would hold for all batches that read what is committed, and not all of it was written.
+        refusal = replace(refusal, fingerprint="", resolutions=("skip",))
+    return replace(
+        refusal,
+        reason=f"{refusal.reason}. Besides, batch {entry.batch_id} is incomplete: {why_incomplete(entry)}",
+        actions=(*refusal.actions, f"Write what batch {entry.batch_id} lacks with a batch job: no other batch has it."),
     )
 
 

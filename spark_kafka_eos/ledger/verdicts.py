@@ -18,7 +18,8 @@
 | this query, a later batch | n | refuse: the checkpoint was rewound, or this driver is a zombie |
 | this query, any batch, and the operator's `skip-to` | n | skip batches that end before, write the one that starts
 there |
-| this query, an incomplete batch | any | refuse: some DataFrames were never written, or topics were deleted |
+| this query, an incomplete batch | any | refuse: some DataFrames were never written, or topics were deleted; and what
+else is wrong |
 | another query | 0, starting exactly where that one ended | write: continues after a lost checkpoint |
 | another query | 0, starting there, of a query with state | refuse: the state is lost, too |
 | another query, an incomplete batch | 0, starting there | refuse: no later batch has what it lacks |
@@ -214,15 +215,38 @@ def _decide(
     if entry is None:
         return _without_entry(batch, ended, ours=ours)
     if entry.query_id == batch.query_id:
-        skipped = _skipped_incomplete(entry, batch, resolve)
-        last = replace(entry, incomplete=False) if skipped else entry
-        verdict = _own_entry(last, batch, ended, only_markers=only_markers, deleted=deleted, calls=calls)
-        if isinstance(verdict, Refuse):
-            return _skipped_to(entry, ended, resolve) or verdict
-        return after_words(verdict, skipped)
+        return _after_own(entry, batch, ended, only_markers, deleted, resolve, calls)
     if batch.batch_id == 0 and entry.query_id == take_over:
         return taken_over(entry)
     return _foreign_entry(entry, batch, ended)
+
+
+def _after_own(
+    entry: LedgerEntry,
+    batch: MicroBatch,
+    ended: CommittedEnd,
+    only_markers: bool,
+    deleted: Sequence[str],
+    resolve: str | None,
+    calls: bool,
+) -> Verdict:
+    """The verdict after an entry of the same query. What an incomplete batch lacks is one finding, and where this batch
+    starts is another: a word that settles one must not pass over the other.
+    """
+    skipped = _skipped_incomplete(entry, batch, resolve)
+    lacks = entry.incomplete and not skipped
+    complete = replace(entry, incomplete=False)
+    verdict = _own_entry(
+        complete, batch, ended, only_markers=only_markers, deleted=() if lacks else deleted, calls=calls
+    )
+    in_real_time = entry.buckets is not None and batch.batch_id <= entry.batch_id + 1
+    if lacks and (in_real_time or not isinstance(verdict, Refuse)):
+        return batch_refusals.incomplete(entry, batch)
+    if not isinstance(verdict, Refuse):
+        return after_words(verdict, skipped)
+    if skipped_to := _skipped_to(entry, ended, resolve):
+        return skipped_to
+    return batch_refusals.also_incomplete(verdict, entry, batch) if lacks else verdict
 
 
 def taken_over(entry: LedgerEntry) -> Write:
@@ -264,8 +288,6 @@ def _own_entry(
     deleted: Sequence[str],
     calls: bool,
 ) -> Verdict:
-    if entry.incomplete and entry.batch_id <= batch.batch_id <= entry.batch_id + 1:
-        return batch_refusals.incomplete(entry, batch)
     if entry.buckets is not None:
         return batch_refusals.ran_in_real_time(entry, batch)
     if calls and entry.batch_id == batch.batch_id and entry.run_id is not None and entry.run_id == batch.run_id:
@@ -287,8 +309,6 @@ def _own_entry(
         since = "those after it read no records"
     else:
         return batch_refusals.gap(entry, batch)
-    if entry.incomplete:
-        return batch_refusals.incomplete(entry, batch)
     return Write(reason=f"batch {entry.batch_id} is committed, and {since}")
 
 

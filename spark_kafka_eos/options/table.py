@@ -215,8 +215,9 @@ OPTIONS: tuple[Option, ...] = (
            "Id of the query that this new query continues after its checkpoint was lost, where the sink cannot verify "
            "this. You guarantee that the new query starts exactly where that one ended."),
     Option("resolve", SINK, p.text,
-           "Resolves a refusal: a value copied exactly from its error message. It applies to that refusal only. If "
-           "another refusal follows, its value has both words, separated by a semicolon."),
+           "Resolves a refusal: a value copied exactly from its error message. It applies to that refusal only "
+           "(one that skips an incomplete batch, also to the batch that follows it). If another refusal follows, its "
+           "value has both words, separated by a semicolon."),
     Option("sourceClusters", SINK, p.cluster_ids,
            "Id of the source's Kafka cluster, if it is not the sink's. Not needed for `kafka-eos` sources, which "
            "record it. With several sources, a comma-separated list in the order of the sources. "

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_to_json
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, digest
-from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.refusal import Refuse, name_of
 from spark_kafka_eos.ledger.source_mark import source_mark
 from spark_kafka_eos.ledger.verdicts import Repeat, Skip, Verdict, Write, decide
 from spark_kafka_eos.ledger.versions import MOST_RANGES, added, contains
@@ -991,7 +991,34 @@ def test_the_word_that_skips_an_incomplete_batch_also_lets_the_next_one_be_writt
     assert "batch 8 is incomplete" in refused(decide(later, ranged(9, {O0: 40}, {O0: 50}), own="here", resolve=word))
 
 
-def test_the_word_that_skips_an_incomplete_batch_as_it_was_planned_again_says_nothing_of_the_next_one() -> None:
+def test_the_words_for_an_incomplete_batch_that_was_planned_again_say_nothing_of_the_next_one() -> None:
     found = replace(told(7, {O0: 30}), incomplete=True)
-    (word,) = words(decide(found, ranged(7, {O0: 20}, {O0: 35}), own="here"))
-    assert "batch 7 is incomplete" in refused(decide(found, ranged(8, {O0: 35}, {O0: 40}), own="here", resolve=word))
+    again = decide(found, ranged(7, {O0: 20}, {O0: 35}), own="here")
+    assert "other source offsets than in the checkpoint" in refused(again)
+    assert "batch 7 is incomplete" in refused(again)
+    for word in words(again):
+        following = decide(found, ranged(8, {O0: 35}, {O0: 40}), own="here", resolve=word)
+        assert "does not start where it ended: " in refused(following)
+        assert "batch 7 is incomplete" in refused(following)
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "start", "also"),
+    [
+        (8, 35, "does not start where it ended"),
+        (9, 35, "batch 8 is done"),
+        (6, 30, "this driver is at batch 6"),
+    ],
+)
+def test_what_else_is_wrong_after_an_incomplete_batch_is_said_too_and_its_words_settle_it(
+    batch_id: int, start: int, also: str
+) -> None:
+    found = replace(told(7, {O0: 30}), incomplete=True)
+    following = ranged(batch_id, {O0: start}, {O0: 40})
+    for word in ("", f"skip:{name_of(found)}/{name_of(found)}"):
+        verdict = decide(found, following, own="here", resolve=word or None)
+        assert also in refused(verdict)
+        assert ("batch 7 is incomplete" in refused(verdict)) == (not word or batch_id < 7)
+        write, skip = words(verdict)
+        assert isinstance(decide(found, following, own="here", resolve=write), Write)
+        assert isinstance(decide(found, following, own="here", resolve=skip), Skip)
