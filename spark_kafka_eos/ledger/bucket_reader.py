@@ -99,6 +99,19 @@ class BucketReader:
                 )
 
 
+def impossible_record(transactional_id: str, number: int, serial: int, last: int) -> LedgerRefused:
+    """For a query with a record of this bucket that a commit with the number `serial` has started, after the last
+    entry, which is commit `last`.
+    """
+    return LedgerRefused(
+        f"where the buckets of {transactional_id!r} have read to is not known: the last record of bucket {number} is "
+        f"of a run in real time that commit {serial} began, but the ledger's last commit is number {last}. So the "
+        "numbers began again, after an entry that was lost or could not be read. Nothing was written",
+        action="Find out how far the query came, for example from the output, and go on under another "
+        "kafka.transactional.id.",
+    )
+
+
 def bucket_records_lost(transactional_id: str, topic: str) -> LedgerRefused:
     """For a query whose buckets' records are no longer where its last entry was."""
     return LedgerRefused(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
 from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry, unreadable
-from spark_kafka_eos.ledger.entry_format import NewerEntry, NotALedgers, NotAnEntry, pointer_content, record_content
+from spark_kafka_eos.ledger.entry_format import (
+    NewerEntry,
+    NotALedgers,
+    NotAnEntry,
+    pointer_content,
+    record_content,
+    stated,
+)
 from spark_kafka_eos.ledger.records import LedgerRecord, LedgerRecords
 from spark_kafka_eos.ledger.signing import UNSIGNED, Signer
 
@@ -45,9 +52,8 @@ def newest(
         contents += [
             f"{place}: offset {entry.offset}, metadata {entry.metadata!r}" for place, entry in committed.items()
         ]
-        return unreadable(
-            f"the ledger contains something that is not an entry ({doubt}): {'; '.join(contents)}", _highest(candidates)
-        )
+        what = f"the ledger contains something that is not an entry ({doubt}): {'; '.join(contents)}"
+        return unreadable(what, *_stated(record, committed))
     if not candidates:
         return None
     # Of two with the same serial the first counts: the record, which has more, before its pointer.
@@ -57,9 +63,8 @@ def newest(
     entries = [entry for _, entry in candidates if isinstance(entry, LedgerEntry)]
     if any(entry.serial == last.serial and _contradict(entry, last) for entry in entries):
         batches = "; ".join(f"batch {entry.batch_id} of query {entry.query_id}" for entry in entries)
-        return unreadable(
-            f"the ledger has several entries, and it is unknown which one is the last: {batches}", _highest(candidates)
-        )
+        what = f"the ledger has several entries, and it is unknown which one is the last: {batches}"
+        return unreadable(what, *_stated(record, committed))
     return last if place == at or last.serial == 0 else MovedLedger(serial=last.serial, topic=place.topic)
 
 
@@ -148,8 +153,12 @@ def of_others(
     return others
 
 
-def _highest(candidates: Iterable[tuple[TopicPartition, LedgerEntry | MovedLedger]]) -> int:
-    return max((entry.serial for _, entry in candidates), default=0)
+def _stated(record: bytes | None, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> tuple[int, int]:
+    """The highest serial, and the highest number of buckets, that any of these says."""
+    texts = [pointer.metadata for pointer in committed.values()]
+    texts += [] if record is None else [record.decode(errors="replace")]
+    serials, buckets = zip(*map(stated, texts), strict=True)
+    return max(serials), max(buckets)
 
 
 def _contradict(entry: LedgerEntry, other: LedgerEntry) -> bool:

@@ -128,13 +128,15 @@ class MovedLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableEntry:
-    """Ledger content that is not an entry: `description` is for people, `digest` identifies it exactly. `serial` is the
-    highest that was found anywhere; a commit after it, by the operator's word, gets a higher one.
+    """Ledger content that is not an entry: `description` is for people, `digest` identifies it exactly. `serial` and
+    `buckets` are the highest that anything there says, also what has another key or is of a later release; 0 if nothing
+    says it. A commit after it, by the operator's word, gets a higher serial than that.
     """
 
     description: str
     digest: str
     serial: int = 0
+    buckets: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +161,9 @@ def digest(batch_range: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def unreadable(content: str, serial: int) -> UnreadableEntry:
-    """What to make of `content`, which is not an entry, if the highest serial found is `serial`."""
+def unreadable(content: str, serial: int, buckets: int = 0) -> UnreadableEntry:
+    """What to make of `content`, which is not an entry, if the highest serial found is `serial`, and the highest number
+    of buckets is `buckets`.
+    """
     excerpt = content if len(content) <= 600 else f"{content[:600]}…"
-    return UnreadableEntry(description=excerpt, digest=digest(content), serial=serial)
+    return UnreadableEntry(description=excerpt, digest=digest(content), serial=serial, buckets=buckets)

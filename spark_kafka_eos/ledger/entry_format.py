@@ -59,6 +59,9 @@ from spark_kafka_eos.source_offset import origin_from_json, origin_to_json
 VERSION = 3
 IN_REAL_TIME = 4  # the version of entries that releases without it must not take for those of a micro-batch
 
+# What is believed of content that is not an entry: somebody else may have written it.
+_MOST_SERIAL, _MOST_BUCKETS = 2**53, 1_000
+
 _NEW = -1  # where a partition began that the batch's start does not have, because it is new
 
 
@@ -117,6 +120,23 @@ def pointer_content(committed: OffsetAndMetadata, signer: Signer) -> LedgerEntry
     if isinstance(entry, LedgerEntry) and entry.serial == 0 and committed.offset != entry.batch_id + 1:
         raise NotAnEntry(f"it contains batch {entry.batch_id}, but is not at offset {entry.batch_id + 1}")
     return entry
+
+
+def stated(text: str) -> tuple[int, int]:
+    """The serial and the number of buckets that a record's or pointer's text says, even if it is not an entry; 0 for
+    what it does not say, or beyond all that a release writes.
+    """
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return 0, 0
+    if not isinstance(fields, dict):
+        return 0, 0
+    return _up_to(_MOST_SERIAL, fields.get("serial")), _up_to(_MOST_BUCKETS, fields.get("buckets"))
+
+
+def _up_to(most: int, value: object) -> int:
+    return value if isinstance(value, int) and 0 < value <= most else 0
 
 
 def _fields(entry: LedgerEntry | MovedLedger) -> dict[str, Any]:

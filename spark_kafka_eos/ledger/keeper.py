@@ -23,7 +23,7 @@ from spark_kafka_eos.kafka.words import first_three
 from spark_kafka_eos.ledger import bucket_record, copies, entry_format, real_time, verdicts
 from spark_kafka_eos.ledger import entry as ledger
 from spark_kafka_eos.ledger.answers import BrokerAnswers
-from spark_kafka_eos.ledger.bucket_reader import BucketReader, bucket_records_lost
+from spark_kafka_eos.ledger.bucket_reader import BucketReader, bucket_records_lost, impossible_record
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
 from spark_kafka_eos.ledger.decide import Decide, signer_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
@@ -199,7 +199,8 @@ class LedgerKeeper:
             stable = self._waits and batch.buckets is None and not in_real_time
             committed = self.read_source_offsets(asked, require_stable=stable)
             if isinstance(entry, LedgerEntry) and entry.buckets is not None:
-                committed = {**committed, **self.read_buckets(range(entry.buckets), asked)}
+                topics = {tp.topic for tp in asked}
+                committed = {**committed, **self._ends_of(range(entry.buckets), asked, topics, owner=False)}
         mine = source_mark(self._options.transactional_id)
         verdict_if = functools.partial(
             decide,
@@ -237,9 +238,12 @@ class LedgerKeeper:
         self, numbers: Collection[int], partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where these partitions are read on in real time, of those of which the ledger says it: where their buckets
-        began, or what these have committed since. It is final once the buckets are taken. `send` confirms it.
+        began, or what these have committed since. Call it once the buckets are taken: then it is final. `send` confirms
+        it.
+
+        Raises LedgerRefused, and TransactionAborted if what was read of the ledger before is outdated.
         """
-        return self._ends_of(numbers, partitions, {tp.topic for tp in partitions})
+        return self._ends_of(numbers, partitions, {tp.topic for tp in partitions}, owner=True)
 
     def keep_ends(self, numbers: Collection[int], batch: MicroBatch) -> None:
         """Have the next entry say where partitions have ended that were begun in real time and that this batch does not
@@ -247,7 +251,7 @@ class LedgerKeeper:
         """
         left_out = real_time.left_out(self._entry, batch)
         if left_out and isinstance(self._entry, LedgerEntry) and self._entry.buckets is not None:
-            ends = self._ends_of(numbers, left_out, ())
+            ends = self._ends_of(numbers, left_out, (), owner=True)
             kept = BucketRecord(
                 serial=self._entry.serial,
                 offsets={tp: at.offset for tp, at in ends.items()},
@@ -257,28 +261,56 @@ class LedgerKeeper:
             self._entry = real_time.with_ends(self._entry, kept)
 
     def _ends_of(
-        self, numbers: Collection[int], partitions: Collection[TopicPartition], read: Collection[str]
+        self, numbers: Collection[int], partitions: Collection[TopicPartition], read: Collection[str], *, owner: bool
     ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where these partitions have ended by the records of these buckets. `owner`: nobody else can commit, so none
+        of these can be newer than the entry.
+        """
         mark = source_mark(self._options.transactional_id)
 
-        def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
-            ends = self._read_ends(numbers, read)
+        def records() -> dict[int, BucketRecord]:
+            topics = [self.topic.at.topic, *(place.topic for place, has in self._stale_places.items() if has)]
+            return self._buckets.read(numbers, topics)
+
+        def by(found: Mapping[int, BucketRecord]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            ends = self._latest(found, read)
             return {
                 tp: OffsetAndMetadata(offset=ends.offsets[tp], metadata=mark, leader_epoch=ends.epochs.get(tp, -1))
                 for tp in partitions
                 if tp in ends.offsets
             }
 
-        offsets = ask()
-        self._answers.add(f"what buckets have committed in topic {self.topic.at.topic!r}", ask, offsets)
+        found = records()
+        if owner:
+            self._require_possible(found)
+        offsets = by(found)
+        self._answers.add(
+            f"what buckets have committed in topic {self.topic.at.topic!r}", lambda: by(records()), offsets
+        )
         return {tp: at for tp, at in offsets.items() if at is not None}
 
-    def _read_ends(self, numbers: Collection[int], read: Collection[str]) -> BucketRecord:
-        """Where partitions have ended by the records of these buckets and by the entry. Raises LedgerRefused if a topic
-        of those that are `read` was created again since, or if the records are lost.
+    def _require_possible(self, records: Mapping[int, BucketRecord]) -> None:
+        """Raise LedgerRefused if a bucket's record is newer than the last entry allows; TransactionAborted if that was
+        not the last one.
         """
-        topics = [self.topic.at.topic, *(place.topic for place, has in self._stale_places.items() if has)]
-        records = real_time.said(self._entry, self._cluster.cluster_id(), self._buckets.read(numbers, topics))
+        entry, number = self._entry, real_time.impossible(self._entry, records)
+        if number is None:
+            return
+        self.read()
+        before, last = (0 if each is None else each.serial for each in (entry, self._entry))
+        if last != before:
+            raise TransactionAborted(
+                f"the ledger's last commit is number {last}, not {before} as its broker answered before: that broker "
+                "was outdated",
+                action="The ledger is read again before the batch is retried.",
+            )
+        raise impossible_record(self._options.transactional_id, number, records[number].serial, last)
+
+    def _latest(self, found: Mapping[int, BucketRecord], read: Collection[str]) -> BucketRecord:
+        """Where partitions have ended by these records and by the entry. Raises LedgerRefused if a topic of those that
+        are `read` was created again since, or if the records are lost.
+        """
+        records = real_time.said(self._entry, self._cluster.cluster_id(), found)
         for record in records:
             self._buckets.require_same(record, read)
         if isinstance(self._entry, LedgerEntry) and (self._entry.buckets is not None or self._entry.left is not None):

@@ -140,6 +140,23 @@ def said(
     return by_entry + [record for number, record in records.items() if record.serial >= entry.started_by(number)]
 
 
+def impossible(entry: LedgerEntry | UnreadableEntry | None, records: Mapping[int, BucketRecord]) -> int | None:
+    """The number of a bucket whose record was started by a later commit than the last `entry`, as its owner has read
+    both; None if there is none. Then commits were numbered anew, and which of both is the later one is unknown.
+    """
+    started = {number: _last_start(entry, number) for number in records}
+    return next((number for number, record in sorted(records.items()) if record.serial > started[number]), None)
+
+
+def _last_start(entry: LedgerEntry | UnreadableEntry | None, bucket: int) -> int:
+    """The highest serial that a record of this bucket can have."""
+    if not isinstance(entry, LedgerEntry):
+        return 0
+    if entry.buckets is None or bucket >= entry.buckets:
+        return entry.serial - 1
+    return entry.started_by(bucket) or entry.serial
+
+
 def _record(entry: LedgerEntry, source: SourceProgress) -> BucketRecord:
     origin = source.origin
     # Micro-batches have the epochs of when they were planned, which need not be those of records.

@@ -11,6 +11,7 @@ it is that of another driver's task.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -70,6 +71,14 @@ class Buckets:
             look = functools.partial(self._look_again, number)
             self._initialise(number, look)
         self._end_hanging(taken)
+
+    def existing(self, least: int) -> int:
+        """How many there are by what their coordinators say, at least `least`. Of ids that this principal may not
+        describe, it has begun no transaction either.
+        """
+        following = itertools.count(least)
+        asked = ((number, described(self._cluster, self._id(number))) for number in following)
+        return next(number for number, facts in asked if not isinstance(facts, TransactionFacts))
 
     def _note(self, number: int, facts: OwnerFacts) -> None:
         self._facts[number] = facts

@@ -98,9 +98,13 @@ class OwnerTakeover:
         return self.verdict(batch)
 
     def _buckets_to_end(self, batch: MicroBatch) -> int | None:
-        """The buckets of the last run, if it was in real time and this batch is not."""
+        """The buckets of the last run, if it was in real time, or may have been, and this batch is not."""
         entry = self._steps.ledger.entry
-        return entry.buckets if batch.buckets is None and isinstance(entry, LedgerEntry) else None
+        if batch.buckets is not None or entry is None:
+            return None
+        if isinstance(entry, LedgerEntry):
+            return entry.buckets
+        return Buckets(self._cluster, self._options).existing(entry.buckets) or None
 
     def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
         """What a process sees that holds no epoch. Raises ProducerFenced if it must not take the id, to write the batch

@@ -281,6 +281,25 @@ def test_entries_of_version_1_no_longer_count_once_there_is_one_of_version_2() -
     assert newest(entry_format.encode_record(ENTRY), left, AT) == ENTRY
 
 
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ('{"v":4,"serial":9,"query":"q","batch":41,"digest":"d","buckets":3}', (9, 3)),
+        ('{"v":99,"serial":9,"buckets":3}', (9, 3)),
+        ('{"v":99,"serial":-1,"buckets":1000000000}', (0, 0)),
+        ('{"v":99,"serial":"9","buckets":null}', (0, 0)),
+        (f'{{"v":99,"serial":{10**30}}}', (0, 0)),
+        ("[" * 100_000, (0, 0)),
+        ("[]", (0, 0)),
+        ("junk", (0, 0)),
+    ],
+)
+def test_of_what_cannot_be_used_the_serial_and_the_buckets_are_known_as_far_as_it_says_them(record, said) -> None:
+    found = newest(record.encode(), {}, AT, Signer("id", ["a-key-of-16-chars"]))
+    assert isinstance(found, UnreadableEntry)
+    assert (found.serial, found.buckets) == said
+
+
 # -- several places
 
 OTHER, THIRD, OUT = (TopicPartition(topic, 0) for topic in ("other-ledger", "third-ledger", "out"))
@@ -441,7 +460,7 @@ def test_of_several_that_are_no_entries_the_records_reason_is_named_and_a_newer_
     found = newest(junk, {AT: other}, AT)
     assert isinstance(found, UnreadableEntry)
     assert "(another program has written it)" in found.description
-    assert found.serial == 0, "nothing is known of any commit"
+    assert found.serial == 1, "the next one is above all that any says"
     places = [TopicPartition(name, 0) for name in ("a", "b")]
     newer = {place: OffsetAndMetadata(offset=0, metadata=f'{{"v":{9 + n}}}') for n, place in enumerate(places)}
     found = newest(junk, newer, AT)

@@ -10,7 +10,7 @@ from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.ledger.bucket_record import BucketRecord, latest
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.next_entry import next_entry
-from spark_kafka_eos.ledger.real_time import said, with_records
+from spark_kafka_eos.ledger.real_time import impossible, said, with_records
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.source_offset import Origin
 
@@ -131,3 +131,20 @@ def test_records_count_where_no_entry_says_that_they_are_old(entry: LedgerEntry 
 def test_an_entry_with_its_buckets_records_has_no_partition_that_it_did_not_have() -> None:
     entry = _entry(5, (_source({A: 10}, {A: 2}),), buckets=2)
     assert with_records(entry, {0: _record(5, A, 12), 1: _record(5, B, 9)}).sources == (_source({A: 12}, {A: 1}),)
+
+
+@pytest.mark.parametrize(
+    ("entry", "number", "last"),
+    [
+        pytest.param(_entry(5, (_source({A: 10}),), buckets=2), 1, 5, id="in real time"),
+        pytest.param(_entry(5, (_source({A: 10}),), buckets=2), 2, 4, id="a bucket that the entry does not have"),
+        pytest.param(_entry(6, (_source({A: 10}),), buckets=2, starts=(6, 5)), 1, 5, id="a bucket that runs on"),
+        pytest.param(_entry(6, (_source({A: 10}),), buckets=2, starts=(6, 5)), 0, 6, id="the one that began again"),
+        pytest.param(_entry(5, None, buckets=2), 1, 5, id="only the pointer"),
+        pytest.param(_entry(5, (_source({A: 10}),)), 0, 4, id="micro-batches"),
+        pytest.param(None, 0, 0, id="no entry"),
+    ],
+)
+def test_a_bucket_has_no_record_of_a_later_start_than_the_entry_says(entry, number, last) -> None:
+    assert impossible(entry, {number: _record(last, A, 12)}) is None
+    assert impossible(entry, {number: _record(last + 1, A, 12)}) == number

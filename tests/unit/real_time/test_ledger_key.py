@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from lab.simulation.conditions import Conditions
 from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
+from spark_kafka_eos.appending.report import Appended
 from spark_kafka_eos.errors import LedgerRefused
+from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, TopicPartition
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.transactions import add_offsets, end_transaction, init_producer_id
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
-from spark_kafka_eos.ledger.decide import signer_of
+from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
+from spark_kafka_eos.ledger.entry import BatchCounts
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
 from spark_kafka_eos.ledger.source_mark import source_mark
+from spark_kafka_eos.ledger.topic import LedgerTopic
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions, WriteKind, sink_options
 from spark_kafka_eos.real_time.buckets import Bucket
@@ -37,13 +46,13 @@ def kafka(request: pytest.FixtureRequest) -> KafkaModel:
     )
 
 
-def start(kafka: KafkaModel, number: int, sink: SinkOptions) -> list[Bucket]:
+def start(kafka: KafkaModel, number: int, sink: SinkOptions, query_id: str = "query") -> list[Bucket]:
     """The buckets of long batch `number`, in a new process."""
     cluster = kafka.cluster(sink.client)
     transaction = SharedTransaction(sink, cluster, decide_in_real_time(sink), clock=kafka.clock)
     driver = RealTimeDriver(sink, cluster, transaction, fail_on_data_loss=True)
     source = SourceRange(start=dict.fromkeys(SOURCE, 0), end=dict.fromkeys(SOURCE, 0))
-    batch = MicroBatch(query_id="query", batch_id=number, digest=str(number), sources=(source,), run_id=str(number))
+    batch = MicroBatch(query_id=query_id, batch_id=number, digest=str(number), sources=(source,), run_id=str(number))
     return driver.start(batch, 2)
 
 
@@ -63,6 +72,41 @@ def commit(kafka: KafkaModel, bucket: Bucket, sink: SinkOptions, offset: int) ->
         signer=signer_of(sink).of(bucket.identity.transactional_id),
     )
     task.commit([], {at.partition: offset for at in bucket.ranges})
+
+
+def micro_batch(kafka: KafkaModel, end: int, sink: SinkOptions) -> None:
+    """The first batch of a new query, from 0 to `end`."""
+    transaction = SharedTransaction(sink, kafka.cluster(sink.client), decide_micro_batch(sink), clock=kafka.clock)
+    source = SourceRange(start=dict.fromkeys(SOURCE, 0), end=dict.fromkeys(SOURCE, end))
+    batch = MicroBatch(query_id="new query", batch_id=0, digest="0123456789", sources=(source,), run_id="micro-batches")
+    transaction.begin(batch)
+    transaction.append(lambda _: Appended(partitions=0, records=0, bytes=0))
+    transaction.commit(batch, written=BatchCounts(records=0, bytes=0, milliseconds=0))
+
+
+def micro_batch_by_word(kafka: KafkaModel, end: int, sink: SinkOptions) -> None:
+    with pytest.raises(LedgerRefused) as refused:
+        micro_batch(kafka, end, sink)
+    (word,) = re.findall(r"resolve='(write:unreadable[^']*)'", str(refused.value))
+    micro_batch(kafka, end, replace(sink, resolve=word))
+
+
+def epochs(kafka: KafkaModel, buckets: list[Bucket]) -> list[int]:
+    return [kafka.transactions.coordinators[bucket.identity.transactional_id].epoch for bucket in buckets]
+
+
+def overwrite_the_ledger(kafka: KafkaModel) -> None:
+    """With what says neither a serial nor how many buckets there are."""
+    cluster, at = kafka.cluster(), TopicPartition(OPTIONS.ledger_topic, 0)
+    producer = init_producer_id(cluster, "copy", 10_000)
+    LedgerTopic(cluster, at.topic, "copy").append_entry(producer, b"junk", timestamp_ms=0)
+    add_offsets(cluster, producer, OPTIONS.ledger_group)
+    GroupCoordinator(cluster, OPTIONS.ledger_group).commit_in_transaction(
+        producer,
+        {at: OffsetAndMetadata(offset=0, metadata="junk")},
+        transaction_version=producer.transaction_version,
+    )
+    end_transaction(cluster, producer, commit=True)
 
 
 def starts(buckets: list[Bucket]) -> set[int]:
@@ -92,3 +136,33 @@ def test_a_key_that_is_turned_on_is_refused_and_the_query_runs_on_without_it(kaf
         start(kafka, 1, options(NEW))
     assert "resolve=" not in str(refused.value)
     assert starts(start(kafka, 2, options())) == {10}
+
+
+def test_after_a_word_on_an_entry_with_another_key_its_buckets_are_fenced_and_their_records_old(
+    kafka: KafkaModel,
+) -> None:
+    for number in range(3):
+        buckets = start(kafka, number, options(OLD))
+    for bucket in buckets:
+        commit(kafka, bucket, options(OLD), 700)
+    before = epochs(kafka, buckets)
+    micro_batch_by_word(kafka, 300, options(NEW))
+    assert epochs(kafka, buckets) == [epoch + 1 for epoch in before]
+    assert starts(start(kafka, 1, options(NEW, OLD), "new query")) == {300}
+
+
+def test_after_a_word_on_an_entry_that_says_nothing_its_buckets_are_fenced_and_their_records_refused(
+    kafka: KafkaModel,
+) -> None:
+    for number in range(3):
+        buckets = start(kafka, number, options())
+    for bucket in buckets:
+        commit(kafka, bucket, options(), 700)
+    before = epochs(kafka, buckets)
+    overwrite_the_ledger(kafka)
+    micro_batch_by_word(kafka, 300, options())
+    assert epochs(kafka, buckets) == [epoch + 1 for epoch in before]
+    known = "bucket 0 is of a run in real time that commit 3 began, but the ledger's last commit is number 1"
+    with pytest.raises(LedgerRefused, match=known) as refused:
+        start(kafka, 1, options(), "new query")
+    assert "go on under another kafka.transactional.id" in str(refused.value)
