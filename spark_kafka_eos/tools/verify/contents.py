@@ -109,14 +109,13 @@ def _once(
         if surplus and not source_is_whole:
             unchecked.append(f"{surplus[0]}; {_GONE.format('source')}")
         if later.size:
-            unchecked.append(
-                f"{len(later):,} may be copies of records after the offsets that the query's group has committed"
-            )
+            unchecked.append(f"{len(later):,} may be copies of records that the query is not known to have read")
     elif lost.size or later.size or more.size:
         unchecked.append(
             f"the values have no provenance, and the contents differ: {len(lost):,} of the source's records are not in "
-            f"the output, {len(later) + len(more):,} of the output's records are not in the source. The job may filter "
-            "or transform records; set --copy if it does not"
+            f"the output, {len(more):,} of the output's records are not in the source"
+            + (f", {len(later):,} are in it, but the query is not known to have read them" if later.size else "")
+            + ". The job may filter or transform records; set --copy if it does not"
         )
     return CheckedInvariant(
         invariant=Invariant.ONCE,
