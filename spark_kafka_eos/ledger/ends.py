@@ -24,13 +24,15 @@ class CommittedEnd:
     """Where the last committed transaction ended, and the batch's sources with their clusters.
 
     `committed` has the offset of each partition, None if nothing was committed. `entry` has the same by source, if the
-    ledger contains it.
+    ledger contains it. `left` is the entry's, for another query: it may begin with all that the last one has read, but
+    a query that reads a topic again on its checkpoint reads it from its beginning.
     """
 
     sources: tuple[SourceRange | None, ...]
     clusters: tuple[str, ...]
     committed: Mapping[_Place, int | None]
     entry: tuple[SourceProgress | None, ...] | None
+    left: SourceProgress | None = None
 
     @classmethod
     def of(
@@ -42,17 +44,19 @@ class CommittedEnd:
         committed: CommittedOffsets | None,
     ) -> CommittedEnd:
         where = tuple(clusters) or (own,) * len(batch.sources)
-        progresses = entry.ends if isinstance(entry, LedgerEntry) else None
+        last = entry if isinstance(entry, LedgerEntry) else None
+        progresses = None if last is None else last.ends
+        left = None if last is None or last.query_id == batch.query_id else last.left
         places: dict[_Place, int | None] = {}
         if progresses is not None:
-            for progress in filter(None, progresses):
+            for progress in filter(None, (*progresses, left)):
                 for tp, offset in progress.offsets.items():
                     place = progress.cluster, tp
                     before = places.get(place)
                     places[place] = offset if before is None else min(offset, before)
         else:
             places = {(own, tp): at for tp, at in (committed or {}).items()}
-        return cls(sources=batch.sources, clusters=where, committed=places, entry=progresses)
+        return cls(sources=batch.sources, clusters=where, committed=places, entry=progresses, left=left)
 
     def starts(self) -> dict[_Place, int]:
         return {
@@ -150,7 +154,7 @@ class CommittedEnd:
     def _created_again(self) -> str | None:
         """Which topic of the batch has another id than the one that was committed."""
         committed: dict[tuple[str, str], uuid.UUID] = {}
-        for progress in filter(None, self.entry or ()):
+        for progress in filter(None, (*(self.entry or ()), self.left)):
             if progress.origin is not None:
                 committed |= {
                     (progress.cluster, name): topic_id for name, topic_id in progress.origin.topic_ids.items()

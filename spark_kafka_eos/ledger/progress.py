@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.errors import LedgerRefused
@@ -69,7 +69,8 @@ def signer_at(sink: SinkLedger) -> Signer:
 
 
 def committed_by(sink: SinkLedger, cluster_id: str) -> dict[TopicPartition, int]:
-    """The offsets up to which the sink has committed the topics of the cluster with this id; empty if there are none.
+    """The offsets up to which the sink has committed the topics of the cluster with this id, also those that it only
+    read in real time, and not since; empty if there are none.
 
     Raises what `last_entry` raises, and LedgerRefused if two of its sources read the same partition and are at
     different offsets.
@@ -82,7 +83,8 @@ def committed_progress(sink: SinkLedger, cluster_id: str) -> tuple[SourceProgres
     """The same, with the origin of the offsets as far as the ledger has it; and whose ledger it is."""
     entry, cluster = _last_entry(sink)
     identity = SinkIdentity(transactional_id=sink.transactional_id, ledger_topic=sink.topic, cluster=cluster)
-    return _merged(sink, _sources(entry, cluster_id)), identity
+    left = None if entry is None or entry.left is None or entry.left.cluster != cluster_id else entry.left
+    return _merged(sink, _sources(entry, cluster_id), left), identity
 
 
 def last_batch(sink: SinkLedger, origin: Origin, partitions: Collection[TopicPartition]) -> SourceProgress | None:
@@ -116,19 +118,18 @@ def _only(source: SourceProgress, kept: Collection[TopicPartition]) -> SourcePro
     return replace(source, offsets={tp: at for tp, at in source.offsets.items() if tp in kept}, start=start)
 
 
-def _merged(sink: SinkLedger, sources: Iterable[SourceProgress]) -> SourceProgress:
+def _merged(sink: SinkLedger, sources: Sequence[SourceProgress], left: SourceProgress | None) -> SourceProgress:
     offsets: dict[TopicPartition, int] = {}
     topic_ids: dict[str, uuid.UUID] = {}
     epochs: dict[TopicPartition, int] = {}
-    finds_pattern = True
-    for source in sources:
+    for source in (*sources, *(() if left is None else (left,))):
         for tp, offset in source.offsets.items():
             if offsets.setdefault(tp, offset) != offset:
                 raise _ambiguous(sink, f"{tp}, and are at offsets {offsets[tp]} and {offset}")
         if source.origin is not None:
             topic_ids |= source.origin.topic_ids
             epochs |= source.origin.leader_epochs
-        finds_pattern = finds_pattern and source.origin is not None and source.origin.finds_pattern
+    finds_pattern = all(source.origin is not None and source.origin.finds_pattern for source in sources)
     origin = Origin(cluster="", topic_ids=topic_ids, leader_epochs=epochs, finds_pattern=finds_pattern)
     return SourceProgress(cluster="", offsets=offsets, origin=origin)
 

@@ -110,7 +110,7 @@ def is_new(entry: LedgerEntry, batch: MicroBatch, partition: TopicPartition) -> 
     """Whether a partition that the batch reads from its beginning was added after the entry's query had read its
     topic: partitions are only added at the end, and the entry names all that the query has begun to read.
     """
-    offsets = (source.offsets for source in entry.sources or () if source is not None)
+    offsets = (source.offsets for source in (*(entry.sources or ()), entry.left) if source is not None)
     numbers = [tp.partition for part in offsets for tp in part if tp.topic == partition.topic]
     return bool(numbers) and partition.partition > max(numbers) and (batch.start or {}).get(partition) == 0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from spark_kafka_eos.kafka.partitions import offsets_to_json
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
-from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, UnreadableEntry
+from spark_kafka_eos.ledger.entry import LedgerEntry, MovedLedger, SourceProgress, UnreadableEntry
 from spark_kafka_eos.tools.cli.outputs import outputs_json
 from spark_kafka_eos.tools.cli.query_tables import Snapshot
 from spark_kafka_eos.tools.cli.table import (
@@ -126,12 +126,17 @@ def entry_json(entry: LedgerEntry | MovedLedger | UnreadableEntry) -> dict[str, 
         "bytes": None if written is None else written.bytes,
         "milliseconds": None if written is None else written.milliseconds,
         "sources": None if entry.ends is None else [
-            source and {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
-            for source in entry.ends
+            source and _progress_json(source) for source in entry.ends
         ],
         "buckets": entry.buckets,
         "group": entry.group,
+        "starts": list(entry.starts),
+        "left": None if entry.left is None else _progress_json(entry.left),
     }  # fmt: skip
+
+
+def _progress_json(source: SourceProgress) -> dict[str, Any]:
+    return {"cluster": source.cluster, "offsets": offsets_to_json(source.offsets)}
 
 
 def _owner_json(owner: TransactionFacts | Unavailable | None) -> dict[str, Any] | None:

@@ -162,6 +162,8 @@ def _facts(status: QueryStatus, now_ms: int, ledger: str) -> Iterator[tuple[str,
         yield "group", f"{status.group}, with a copy of the offsets"
     elif not status.sources:
         yield "sources", "The ledger does not contain where they ended."
+    if left := _left(status):
+        yield "not read now", left
 
 
 def _last(status: QueryStatus, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -266,7 +268,18 @@ def ledger_view(snapshot: Snapshot) -> RenderableType:
             ends = "not Kafka" if source is None else ", ".join(f"{tp}@{at}" for tp, at in source.offsets.items())
             where = "" if source is None else f" of cluster {source.cluster}"
             parts.append(Text(f"Source {number}{where}: {ends}."))
+        if left := _left(status):
+            parts.append(Text(f"Not read now: {left}."))
     return Group(*parts)
+
+
+def _left(status: QueryStatus) -> str:
+    """Where partitions ended in real time that the query has not read since; empty if there are none."""
+    left = status.entry and status.entry.left
+    if not left:
+        return ""
+    ends = ", ".join(f"{tp}@{at}" for tp, at in sorted(left.offsets.items()))
+    return f"{ends} of cluster {left.cluster}, where real time ended"
 
 
 def _fields(entry: LedgerEntry | MovedLedger | UnreadableEntry | None) -> dict[str, str]:

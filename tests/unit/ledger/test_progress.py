@@ -30,8 +30,8 @@ def of(start, end, *, cluster="model", origin=None):
 def ledger(monkeypatch):
     """`ledger(source, …)`: the sink's last entry has these sources."""
 
-    def has(*sources, incomplete=False):
-        entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=3, sources=sources, incomplete=incomplete)
+    def has(*sources, **more):
+        entry = LedgerEntry(query_id="q", batch_id=7, digest="d", serial=3, sources=sources, **more)
         monkeypatch.setattr(progress, "_last_entry", lambda sink: (entry, "sinks"))
 
     return has
@@ -81,6 +81,19 @@ def test_of_two_sources_those_partitions_count_that_are_wanted(ledger):
     ids = {"t": FIRST, "u": SECOND}
     assert found(T0, T1, topic_ids=ids).offsets == {T0: 2, T1: 2}
     assert found(T0, U0, topic_ids=ids).offsets == {T0: 6, U0: 6}
+
+
+def test_what_ended_in_real_time_and_was_not_read_since_is_committed_and_no_end_of_a_batch(ledger):
+    origin = Origin(cluster="model", topic_ids={"u": SECOND}, leader_epochs={U0: 5}, finds_pattern=True)
+    read = of({T0: 1}, {T0: 2}, origin=Origin(cluster="model", topic_ids={"t": FIRST}, finds_pattern=True))
+    ledger(read, left=of(None, {U0: 70}, origin=origin))
+    assert committed_by(SINK, "model") == {T0: 2, U0: 70}
+    assert committed_by(SINK, "another") == {}
+    found_by, _ = committed_progress(SINK, "model")
+    assert found_by.origin == Origin(
+        cluster="", topic_ids={"t": FIRST, "u": SECOND}, leader_epochs={U0: 5}, finds_pattern=True
+    )
+    assert found(U0, topic_ids={"u": SECOND}) is None
 
 
 def test_without_an_entry_there_is_no_end(monkeypatch):

@@ -81,6 +81,14 @@ def test_what_is_refused_is_settled_in_micro_batches_and_real_time_goes_on_from_
         assert isinstance(decided(committed, following), Write)
 
 
+def test_a_partition_that_was_added_to_a_topic_that_was_left_out_meanwhile_is_new() -> None:
+    left = SourceProgress(cluster="c", offsets={NEW: 70})
+    added = TopicPartition("new", 1)
+    first = replace(batch(0), sources=reads({NEW: 0, added: 0}, {NEW: 12, added: 12}))
+    assert isinstance(decided(replace(entry("old", buckets=None), left=left), first), Write)
+    assert isinstance(decided(entry("old", buckets=None), first), Refuse)
+
+
 @pytest.mark.parametrize(("committed", "fits"), [({}, False), ({AT: 9}, False), ({AT: 10}, True)])
 def test_a_refusal_says_that_a_batch_starts_at_the_groups_offsets_only_if_it_does(committed, fits) -> None:
     refusal = decided(None, batch(57), committed)

@@ -22,6 +22,7 @@ from spark_kafka_eos.tools.cli.query_tables import description, list_table
 from spark_kafka_eos.tools.cli.refusal import diagnosis_json, diagnosis_view
 from spark_kafka_eos.tools.operators.status import (
     BucketStatus,
+    Copies,
     PartitionLag,
     QueryStatus,
     RecordedEntry,
@@ -66,6 +67,20 @@ def test_a_query_in_real_time_shows_its_buckets_and_no_offsets_that_are_only_whe
     assert "committed" not in text
     assert entry_json(entry)["sources"] is None
     assert entry_json(entry)["buckets"] == 4
+
+
+def test_partitions_that_ended_in_real_time_and_are_not_read_now_are_shown():
+    read, left = (SourceProgress(cluster="A", offsets={TopicPartition(name, 0): 7}) for name in ("t", "left"))
+    entry = LedgerEntry(query_id="q", batch_id=3, digest="d", serial=4, sources=(read,), starts=(3, 4), left=left)
+    assert "not read now  left-0@7 of cluster A, where real time ended" in shown(description(query(entry, OPEN), NOW))
+    copies = Copies(record=entry, pointer=entry, valid=entry)
+    view = shown(command.ledger_view(command.Snapshot(queries=[query(entry, OPEN)], now_ms=NOW, copies=copies)))
+    assert "Not read now: left-0@7 of cluster A, where real time ended." in view
+    said = entry_json(entry)
+    assert (said["left"], said["starts"]) == ({"cluster": "A", "offsets": {"left": {"0": 7}}}, [3, 4])
+    none = replace(entry, left=None)
+    assert "not read now" not in shown(description(query(none, OPEN), NOW))
+    assert entry_json(none)["left"] is None
 
 
 def test_the_transactions_of_buckets_are_counted_by_what_their_coordinators_say():
