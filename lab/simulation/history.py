@@ -299,9 +299,12 @@ class Life:
 
     def _is_helped(self, error: Exception | None) -> bool:
         """Whether an operator has done what this error advises, so that the query can start again. A start from the
-        committed offsets reads the ledger before the sink could end what hangs there.
+        committed offsets reads the ledger before the sink could end what hangs there; and the sink gives up where one
+        marker after the other is left out.
         """
-        advised = isinstance(error, KafkaEosError) and "hanging shows it" in error.action
+        advised = isinstance(error, KafkaEosError) and (
+            "hanging shows it" in error.action or "Its marker was written, and does not help" in error.what
+        )
         if self.conditions.left_out and advised:
             self._end_all_by_operator()
             return True
