@@ -42,12 +42,12 @@ GUARDS: Mapping[str, tuple[Mutant, str]] = {
         "tests/unit/appending/test_files.py::test_a_file_that_somebody_made_first_is_not_written",
     ),
     "A group is taken from the sink that is named, in the ledger": (
-        Mutant("ledger.verdicts", 'resolve != f"take-group:{others}"', 'not (resolve or "").startswith("take-group:")'),
+        Mutant("ledger.resolve", "word in words", "any(word[:11] == each[:11] for each in words)"),
         "tests/unit/transaction/test_shared.py::test_a_group_is_taken_only_from_the_sink_that_is_named",
     ),
     "A group is taken from the sink that is named, before the start": (
         Mutant(
-            "preflight.checks", 'resolve != f"take-group:{others}"', 'not (resolve or "").startswith("take-group:")'
+            "preflight.checks", 'states(resolve, f"take-group:{others}")', '(resolve or "").startswith("take-group:")'
         ),
         "tests/unit/preflight/test_checks.py",
     ),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
+from spark_kafka_eos.ledger.resolve import AND
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
@@ -39,7 +40,7 @@ class Refuse:
     def choices(self) -> dict[str, str]:
         """The values of the option `resolve` for this refusal, each with what it does and when it is correct."""
         words = {f"{resolution}:{self.fingerprint}": _MEANS[resolution] for resolution in self.resolutions}
-        return {_AND.join((*self.given, word)): effect for word, effect in words.items()}
+        return {AND.join((*self.given, word)): effect for word, effect in words.items()}
 
     @property
     def action(self) -> str:
@@ -57,18 +58,6 @@ class Refuse:
             )
             lines += [f"  resolve='{word}' {effect}." for word, effect in self.choices.items()]
         return "\n".join(lines)
-
-
-_AND = "; "  # between the words of one value
-
-
-def states(resolve: str | None, word: str) -> bool:
-    """Whether the operator's value of `resolve` has this word. It may have several that take something, and one that
-    settles a batch: two of those could contradict each other.
-    """
-    words = [] if resolve is None else resolve.split(_AND)
-    settling = [each for each in words if not each.startswith("take-")]
-    return word == resolve or (len(settling) <= 1 and word in words)
 
 
 def owner_command(options: SinkOptions) -> str:

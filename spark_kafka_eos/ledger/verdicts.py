@@ -61,7 +61,8 @@ from dataclasses import dataclass, replace
 from spark_kafka_eos.ledger import batch_refusals, query_refusals
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
-from spark_kafka_eos.ledger.refusal import Refuse, name_of, states
+from spark_kafka_eos.ledger.refusal import Refuse, name_of
+from spark_kafka_eos.ledger.resolve import states
 from spark_kafka_eos.ledger.source_mark import is_mark_of
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.source_offset import SinkIdentity

@@ -36,7 +36,7 @@ from spark_kafka_eos.kafka.protocol.facts import (
     Unavailable,
 )
 from spark_kafka_eos.kafka.words import duration
-from spark_kafka_eos.ledger.refusal import states
+from spark_kafka_eos.ledger.resolve import states
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.options.sink import groups, internal_topics, ledger_topics, written_topics
 from spark_kafka_eos.preflight.findings import Finding, Severity
