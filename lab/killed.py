@@ -139,7 +139,7 @@ class KilledQuery:
         while not (processes := driver.kill_an_executor()) and driver.running:
             if time.monotonic() > deadline:
                 raise ToolFailed(f"there was no executor to kill within {_TIMEOUT:g} s")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)  # there is no event for an executor that starts
         return processes
 
     def _advances(self, driver: Driver, point: Kill | None) -> bool:

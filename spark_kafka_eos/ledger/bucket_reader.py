@@ -18,6 +18,9 @@ from spark_kafka_eos.options.sink import bucket_id
 
 # Offsets of the ledger topic, from its end: those of some seconds, and those of a minute, which take ten times as long.
 _SPANS = (400, 4_000, sys.maxsize)
+_BY_HAND = (
+    "Find out how far the query came, for example from the output, and go on under another kafka.transactional.id."
+)
 
 
 class BucketReader:
@@ -107,8 +110,7 @@ def impossible_record(transactional_id: str, number: int, serial: int, last: int
         f"where the buckets of {transactional_id!r} have read to is not known: the last record of bucket {number} is "
         f"of a run in real time that commit {serial} began, but the ledger's last commit is number {last}. So the "
         "numbers began again, after an entry that was lost or could not be read. Nothing was written",
-        action="Find out how far the query came, for example from the output, and go on under another "
-        "kafka.transactional.id.",
+        action=_BY_HAND,
     )
 
 
@@ -117,6 +119,5 @@ def bucket_records_lost(transactional_id: str, topic: str) -> LedgerRefused:
     return LedgerRefused(
         f"where the buckets of {transactional_id!r} have read to is not known: topic {topic!r}, which had their "
         "records, was deleted since. Nothing was written",
-        action="Find out how far the query came, for example from the output, and go on under another "
-        "kafka.transactional.id. The consumer group has a copy, which may be a second late.",
+        action=f"{_BY_HAND} The consumer group has a copy, which may be a second late.",
     )

@@ -62,7 +62,7 @@ from spark_kafka_eos.ledger import batch_refusals, query_refusals
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse, name_of
-from spark_kafka_eos.ledger.resolve import states
+from spark_kafka_eos.ledger.resolve import AND, states
 from spark_kafka_eos.ledger.source_mark import is_mark_of
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.source_offset import SinkIdentity
@@ -146,8 +146,8 @@ def taken_by_word(
     """The refusal of a query's first batch whose source or group is another sink's; else the operator's words that take
     it. The arguments are those of `decide`, with the sink's cluster.
     """
-    if _decides(entry, batch):
-        return ()
+    if isinstance(entry, UnreadableEntry) or (entry is not None and entry.query_id == batch.query_id):
+        return ()  # the entry decides
     others = ",".join(other_ids)
     found = (
         (None if sink is None else goes_by_another(entry, batch, sink), ("take-ledger", "take-group")),
@@ -169,20 +169,11 @@ def after_words(verdict: Verdict, taken: Sequence[str]) -> Verdict:
     """The verdict, which needed these words of the operator first."""
     if not taken or not isinstance(verdict, Write | Skip):
         return verdict
-    return replace(verdict, reason=f"resolve={'; '.join(taken)}: {verdict.reason}", by_operator=True)
+    return replace(verdict, reason=f"resolve={AND.join(taken)}: {verdict.reason}", by_operator=True)
 
 
-def _decides(entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch) -> bool:
-    """Whether the ledger alone decides about what the batch's source goes by."""
-    return isinstance(entry, UnreadableEntry) or (entry is not None and entry.query_id == batch.query_id)
-
-
-def goes_by_another(
-    entry: LedgerEntry | UnreadableEntry | None, batch: MicroBatch, sink: SinkIdentity
-) -> Refuse | None:
+def goes_by_another(entry: LedgerEntry | None, batch: MicroBatch, sink: SinkIdentity) -> Refuse | None:
     """The refusal of a query's first batch whose source goes by what another sink than `sink` has committed."""
-    if _decides(entry, batch):
-        return None
     source_sinks = [identity for source in batch.sources if source is not None for identity in source.sinks]
     if others := sorted(
         {

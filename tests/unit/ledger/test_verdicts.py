@@ -1027,6 +1027,18 @@ def test_what_else_is_wrong_after_an_incomplete_batch_is_said_too_and_its_words_
 LEFT = TopicPartition("left", 0)
 
 
+def ended_in_real_time(origin: Origin | None = None) -> LedgerEntry:
+    """The entry of micro-batches that no longer read what was read in real time."""
+    return LedgerEntry(
+        query_id="query",
+        batch_id=7,
+        digest="d",
+        serial=8,
+        sources=(SourceProgress(cluster="c", offsets={O0: 10}, start={O0: 5}),),
+        left=SourceProgress(cluster="c", offsets={LEFT: 70}, origin=origin),
+    )
+
+
 @pytest.mark.parametrize(
     ("query_id", "number", "start", "why"),
     [
@@ -1037,15 +1049,7 @@ LEFT = TopicPartition("left", 0)
     ids=["a new query, where it ended", "a new query, elsewhere", "on its checkpoint, from the beginning"],
 )
 def test_what_ended_in_real_time_and_was_not_read_since_goes_on_there_in_a_new_query(query_id, number, start, why):
-    left = SourceProgress(cluster="c", offsets={LEFT: 70})
-    last = LedgerEntry(
-        query_id="query",
-        batch_id=7,
-        digest="d",
-        serial=8,
-        sources=(SourceProgress(cluster="c", offsets={O0: 10}, start={O0: 5}),),
-        left=left,
-    )
+    last = ended_in_real_time()
     sources = reads({O0: 10, LEFT: start}, {O0: 12, LEFT: 80})
     following = MicroBatch(query_id=query_id, batch_id=number, digest="e", sources=sources, stateful=False)
     verdict = decide(last, following, clusters=("c",), own="c")
@@ -1058,14 +1062,7 @@ def test_what_ended_in_real_time_and_was_not_read_since_goes_on_there_in_a_new_q
 def test_what_ended_in_real_time_is_of_a_topic_that_was_not_created_again():
     ids = [{"orders": UUID(int=1), "left": UUID(int=number)} for number in (2, 3)]
     before, now = (Origin(cluster="c", topic_ids=each) for each in ids)
-    last = LedgerEntry(
-        query_id="query",
-        batch_id=7,
-        digest="d",
-        serial=8,
-        sources=(SourceProgress(cluster="c", offsets={O0: 10}, start={O0: 5}),),
-        left=SourceProgress(cluster="c", offsets={LEFT: 70}, origin=before),
-    )
+    last = ended_in_real_time(before)
     (source,) = reads({O0: 10, LEFT: 70}, {O0: 12, LEFT: 80})
     again = replace(source, start_origin=now)
     following = MicroBatch(query_id="new", batch_id=0, digest="e", sources=(again,), stateful=False)
