@@ -143,6 +143,8 @@ test-release-%: build/spark-%
 	PYTHONPATH=$(CURDIR)/build/spark-$* $(BIN)/pytest $(if $(ALL),-m "slow or not slow") --junitxml=build/spark-$*.xml \
 	  --kafka-version $(KAFKA_$*) tests/spark/test_releases.py
 
+# As a step of a chain of rules, it would be removed at the end.
+.PRECIOUS: build/spark-%
 build/spark-%: | $(READY)
 	@mkdir -p build
 	$(BIN)/$(INSTALL) --no-compile --target $@.partial pyspark==$* && mv $@.partial $@

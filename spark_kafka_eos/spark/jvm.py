@@ -183,6 +183,12 @@ class RunningQuery:
         trigger = None if self._execution is None else self._execution.trigger()
         return "" if trigger is None else str(trigger.getClass().getSimpleName())
 
+    def is_stopped(self) -> bool:
+        """Whether this run has ended, or `stop` was called for it: also after Spark has forgotten the query, which
+        the function below cannot know. False where there is no JVM to ask.
+        """
+        return _has_ended(self._execution)
+
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only
         advance that way. Always true on Spark Connect, where the plan is not accessible, and before Spark 4.2, whose
@@ -330,7 +336,12 @@ def is_stopped(session: SparkSession) -> bool:
     if not is_classic(session):
         return False
     with contextlib.suppress(Py4JError):  # the JVM has ended
-        execution = _execution(session)
+        return _has_ended(_execution(session))
+    return False
+
+
+def _has_ended(execution: Any) -> bool:
+    with contextlib.suppress(Py4JError):  # the JVM has ended
         return execution is not None and not execution.isActive()
     return False
 

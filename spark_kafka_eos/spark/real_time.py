@@ -63,7 +63,6 @@ from spark_kafka_eos.spark.jvm import (
     comes_from_spark,
     driver_addresses,
     is_classic,
-    is_stopped,
     parallelism,
     reason_of,
 )
@@ -205,7 +204,7 @@ class RealTimeWriter:
             driver.check(batch)
             self._check(cluster, batch)
             with self._intervals(session, batch, listener) as intervals:
-                self._run(session, cluster, driver, batch, intervals, to_end=to_end)
+                self._run(session, query, cluster, driver, batch, intervals, to_end=to_end)
 
         return in_thread(inheriting(run), "kafka-eos-long-batch")
 
@@ -265,6 +264,7 @@ class RealTimeWriter:
     def _run(
         self,
         session: SparkSession,
+        query: RunningQuery,
         cluster: Cluster,
         driver: RealTimeDriver,
         batch: MicroBatch,
@@ -290,7 +290,7 @@ class RealTimeWriter:
             try:
                 (report,) = session.sparkContext.parallelize([None], 1).mapPartitions(stage).collect()
             except Exception as error:
-                if is_stopped(session) or not comes_from_spark(error):
+                if query.is_stopped() or not comes_from_spark(error):
                     raise
                 return failure_of_attempt(reason_of(error))
             return report
@@ -315,7 +315,7 @@ class RealTimeWriter:
                     driver.end(batch)
                 except KafkaEosError as second:
                     _log.warning("what the tasks had open ends after its timeout, or with the next start: %s", second)
-                if is_stopped(session):
+                if query.is_stopped():
                     raise TransactionAborted("the query was stopped", committed="earlier") from error
                 if isinstance(error, KafkaEosError):  # a transaction is that of a bucket, not of the batch
                     error.committed = "earlier"
@@ -349,7 +349,7 @@ def _wait(session: SparkSession, query: RunningQuery, running: Future[None], sec
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     while not running.done() and (left := deadline - time.monotonic()) > 0:
         wait([running], min(left, _LOOK_SECONDS))
-        if query.run_id is not None and not running.done() and is_stopped(session):
+        if query.run_id is not None and not running.done() and query.is_stopped():
             session.sparkContext.cancelJobGroup(query.run_id)
 
 

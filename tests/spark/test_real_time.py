@@ -23,6 +23,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from pyspark import RDD
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -211,6 +212,35 @@ def test_the_function_of_a_batch_returns_before_its_tasks_end_and_a_stop_ends_th
     await_stable(pipe.kafka.bootstrap, pipe.target)
     assert pipe.start(once=True).awaitTermination(60)
     assert pipe.written() == list(range(330))
+
+
+def test_a_stop_between_two_batches_starts_no_task_again(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch's function runs then, so Spark may forget the query before a task's thread hears of the end."""
+    starts, stopped = list[int](), threading.Event()
+    start, collect = RealTimeDriver.start, RDD.collect
+
+    def heard_late(self: RDD[Any]) -> list[Any]:
+        try:
+            return collect(self)
+        except Exception:
+            assert stopped.wait(60)
+            raise
+
+    def noted(self: RealTimeDriver, *arguments: Any, **options: Any) -> Any:
+        starts.append(1)
+        return start(self, *arguments, **options)
+
+    monkeypatch.setattr(RealTimeDriver, "start", noted)
+    monkeypatch.setattr(RDD, "collect", heard_late)
+    query = pipe.start(real_time="20 seconds", trigger={"processingTime": "1 hour"})
+    await_batch(query, 0)
+    batches = [thread for thread in threading.enumerate() if thread.name.startswith("kafka-eos-long-batch")]
+    assert batches, "it runs on for some seconds"
+    query.stop()
+    stopped.set()
+    for batch in batches:
+        batch.join(60)
+    assert len(starts) == 1
 
 
 def test_a_stop_while_a_long_batch_begins_does_not_wait_for_its_end(
