@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import logging
@@ -556,13 +557,20 @@ def test_an_idle_query_of_a_hundred_partitions_uses_less_than_3_percent_of_a_cor
 
 
 def cpu_share(root: int, others: set[int], *, seconds: float) -> float:
-    """The CPU time of a process and its descendants, but for `others` and theirs, in parts of a core."""
+    """The CPU time of a process and its descendants, but for `others` and theirs, in parts of a core.
+
+    Spark ends Python workers that nobody has used for a minute: those of earlier tests may end while this measures.
+    """
     excluded = {process.pid for other in others for process in process_tree(other)}
     processes = [process for process in process_tree(root) if process.pid not in excluded]
 
-    def used() -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in processes)
+    def used() -> dict[int, float]:
+        times = {}
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times[process.pid] = sum(process.cpu_times()[:2])
+        return times
 
     before = used()
     time.sleep(seconds)  # what is measured takes this time
-    return (used() - before) / seconds
+    return sum(after - before[pid] for pid, after in used().items()) / seconds
