@@ -258,12 +258,12 @@ class Soak:
 
 def workers_of(pid: int) -> list[psutil.Process]:
     """The Python workers under a driver: what its daemon has forked."""
-    daemons: list[psutil.Process] = []
+    daemons: dict[psutil.Process, psutil.Process | None] = {}
     for process in process_tree(pid):
         with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             if "pyspark.daemon" in process.cmdline():
-                daemons.append(process)
-    return [process for process in daemons if process.parent() in daemons]
+                daemons[process] = process.parent()
+    return [process for process, parent in daemons.items() if parent in daemons]
 
 
 @contextmanager
