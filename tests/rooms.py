@@ -94,7 +94,7 @@ ROOMS = {
          "ledger/*entry*.py", "ledger/keeper.py", "ledger/records.py", "ledger/signing.py", "ledger/source_*.py",
          "ledger/topic.py"),
         ("tests/unit/ledger",),
-        ("tests/unit/transaction", "tests/unit/tools/operators"),
+        ("tests/unit/transaction", "tests/unit/tools/operators", "tests/unit/real_time"),
         10,
     ),
     "replay": Room(

@@ -292,6 +292,8 @@ def test_entries_of_version_1_no_longer_count_once_there_is_one_of_version_2() -
     [
         ('{"v":4,"serial":9,"query":"q","batch":41,"digest":"d","buckets":3}', (9, 3)),
         ('{"v":99,"serial":9,"buckets":3}', (9, 3)),
+        (f'{{"v":99,"serial":{2**53},"buckets":1000}}', (2**53, 1_000)),
+        (f'{{"v":99,"serial":{2**53 + 1},"buckets":1001}}', (0, 0)),
         ('{"v":99,"serial":-1,"buckets":1000000000}', (0, 0)),
         ('{"v":99,"serial":"9","buckets":null}', (0, 0)),
         (f'{{"v":99,"serial":{10**30}}}', (0, 0)),

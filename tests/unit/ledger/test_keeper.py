@@ -194,6 +194,15 @@ def test_a_pointer_that_was_reset_leads_past_no_entry_although_a_dead_driver_lef
     assert entry(kafka).serial == 2
 
 
+def test_a_pointer_that_was_reset_is_warned_of_and_none_that_was_not(kafka, caplog):
+    commit(owner(kafka), batch(0))
+    commit(owner(kafka), batch(1))
+    assert "were reset" not in caplog.text
+    kafka.group("id.ledger").offsets[BOOKS] = 0, ""
+    assert commit(owner(kafka), batch(2)) is verdicts.Write
+    assert "the offsets of group id.ledger were reset; the ledger's record counts" in caplog.text
+
+
 def test_each_place_that_the_ledger_left_leads_on_though_its_pointer_expired(kafka):
     """A, B, C and back to B: what is in B's record must not count any more."""
     names = {"A": "books-a", "B": "books-b", "C": "books-c"}

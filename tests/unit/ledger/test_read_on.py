@@ -109,6 +109,15 @@ def test_what_micro_batches_leave_out_is_kept_until_it_is_read_again() -> None:
     assert (in_real_time.left, in_real_time.sources) == (None, (_source({A: 15, B: 20}, {A: 9, B: 4}),))
 
 
+def test_what_was_left_out_is_read_on_beside_a_source_of_which_no_topics_ids_are_known() -> None:
+    began = _entry(5, (_source({A: 10, B: 20}),), buckets=1)
+    batch = MicroBatch(query_id="q", batch_id=7, digest="d", sources=(SourceRange(start=None, end={A: 12}),), buckets=1)
+    entry = next_entry(
+        began, batch, ("C",), incomplete=False, written=None, table=None, transaction_version=2, group="g"
+    )
+    assert entry.sources == (SourceProgress(cluster="C", offsets={A: 12, B: 20}),)
+
+
 def test_a_topic_of_the_same_name_on_another_cluster_is_not_what_was_left_out() -> None:
     began = _entry(5, (_source({A: 10}),), buckets=1)
     batch = MicroBatch(query_id="q", batch_id=7, digest="d", sources=(SourceRange(start=None, end={A: 3}),))
