@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
-from spark_kafka_eos.ledger.ends import CommittedEnd
-from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
+from spark_kafka_eos.ledger.ends import CommittedEnd, is_enough
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.source_offset import Origin
 
@@ -75,3 +75,35 @@ def test_each_source_must_have_its_cluster() -> None:
     both = ended({O0: 10}, {O0: 10}, {O0: 20})
     with pytest.raises(ValueError, match="zip"):
         replace(both, clusters=("here", "there")).starts()
+
+
+@pytest.mark.parametrize(
+    ("whose", "was_in_real_time", "in_real_time", "enough"),
+    [
+        ("own", False, False, True),
+        ("own", False, True, True),
+        ("own", True, True, True),
+        ("own", True, False, False),
+        ("another", False, False, True),
+        ("another", False, True, False),
+        ("another", True, False, False),
+        ("another", True, True, False),
+    ],
+)
+def test_the_groups_offsets_are_needed_where_real_time_moved_them_or_begins_under_another_query(
+    whose: str, was_in_real_time: bool, in_real_time: bool, enough: bool
+) -> None:
+    sources = (SourceProgress(cluster="here", offsets={O0: 10}),)
+    entry = LedgerEntry(
+        query_id=whose, batch_id=7, digest="d", sources=sources, buckets=1 if was_in_real_time else None
+    )
+    batch = MicroBatch(query_id="own", batch_id=8, digest="e", sources=(), buckets=1 if in_real_time else None)
+    assert is_enough(entry, batch) is enough
+
+
+def test_the_groups_offsets_are_needed_where_the_entry_does_not_say_where_it_ended() -> None:
+    batch = MicroBatch(query_id="own", batch_id=8, digest="e", sources=())
+    assert not is_enough(None, batch)
+    assert not is_enough(UnreadableEntry(description="?", digest="d"), batch)
+    assert not is_enough(LedgerEntry(query_id="another", batch_id=7, digest="d"), batch)
+    assert is_enough(LedgerEntry(query_id="own", batch_id=7, digest="d"), batch), "its numbers say it"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_to_json
+from spark_kafka_eos.ledger.batch_refusals import unfinished
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, digest
 from spark_kafka_eos.ledger.refusal import Refuse, name_of
@@ -274,6 +275,31 @@ def test_whatever_else_refuses_a_new_query_the_message_says_that_the_last_batch_
     last = replace(entry(7, query_id="lost"), incomplete=True, written=counts)
     assert "which is incomplete (an output topic was deleted" in refused(decide(last, first, START))
     assert "lost are 3 records of topic 'out'" in refused(decide(last, first, START))
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_a_refusal_of_an_incomplete_batch_says_what_is_lost_or_who_says_it(number: int) -> None:
+    lost = BatchCounts(records=1, bytes=1, milliseconds=1, lost={"out": 3})
+    text = refused(decide(replace(entry(7), incomplete=True, written=lost), batch(number), START))
+    assert "lost are 3 records of topic 'out'" in text
+    assert "Everything else that it wrote is in the output" in text
+    text = refused(decide(replace(entry(7), incomplete=True), batch(number), START))
+    assert "the query's last error says which" in text
+    assert "Everything else" not in text
+
+
+def test_the_word_that_skips_an_incomplete_batch_does_not_settle_that_it_was_planned_again() -> None:
+    last = replace(entry(7), incomplete=True)
+    [word] = re.findall(r"resolve='(skip:\S+)'", refused(decide(last, batch(7), START)))
+    assert isinstance(decide(last, batch(7), START, resolve=word), Skip)
+    text = refused(decide(last, batch(7, digest="planned again"), START, resolve=word))
+    assert "batch 7 is incomplete" in text
+
+
+def test_without_a_ledger_no_word_is_offered_after_a_batch_that_failed() -> None:
+    later = replace(batch(8), failed=(7,))
+    assert unfinished(later).resolutions == ("write", "skip")
+    assert unfinished(later, ledger=False).resolutions == ()
 
 
 def test_a_query_with_state_that_never_committed_has_lost_nothing() -> None:
