@@ -187,7 +187,9 @@ class RunningQuery:
         """Whether this run has ended, or `stop` was called for it: also after Spark has forgotten the query, which
         the function below cannot know. False where there is no JVM to ask.
         """
-        return _has_ended(self._execution)
+        with contextlib.suppress(Py4JError):  # the JVM has ended
+            return _has_ended(self._execution)
+        return False
 
     def needs_evaluation(self) -> bool:
         """Whether Spark needs this batch to be computed even if its rows are not written: state and watermark only
@@ -341,9 +343,7 @@ def is_stopped(session: SparkSession) -> bool:
 
 
 def _has_ended(execution: Any) -> bool:
-    with contextlib.suppress(Py4JError):  # the JVM has ended
-        return execution is not None and not execution.isActive()
-    return False
+    return execution is not None and not execution.isActive()
 
 
 class _Runnable:

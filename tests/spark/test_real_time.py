@@ -223,7 +223,7 @@ def test_a_stop_between_two_batches_starts_no_task_again(pipe: Pipe, monkeypatch
     def heard_late(self: RDD[Any]) -> list[Any]:
         try:
             return collect(self)
-        except Exception:
+        except Exception:  # the stop, whatever Spark calls it: it is only raised later
             assert stopped.wait(60)
             raise
 

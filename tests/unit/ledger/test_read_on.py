@@ -54,6 +54,12 @@ def _ends(entry: LedgerEntry | UnreadableEntry | None, *records: BucketRecord) -
     return found.offsets, found.epochs
 
 
+def _after(entry: LedgerEntry, batch: MicroBatch, cluster: str = "C") -> LedgerEntry:
+    return next_entry(
+        entry, batch, (cluster,), incomplete=False, written=None, table=None, transaction_version=2, group="g"
+    )
+
+
 def _next(
     entry: LedgerEntry, ends: Offsets, *, buckets: int | None, started: tuple[int, ...] | None = None
 ) -> LedgerEntry:
@@ -68,9 +74,7 @@ def _next(
         buckets=buckets,
         started=started,
     )
-    return next_entry(
-        entry, batch, ("C",), incomplete=False, written=None, table=None, transaction_version=2, group="g"
-    )
+    return _after(entry, batch)
 
 
 def test_a_record_of_a_bucket_that_the_entry_has_started_counts_and_an_earlier_one_does_not() -> None:
@@ -112,18 +116,14 @@ def test_what_micro_batches_leave_out_is_kept_until_it_is_read_again() -> None:
 def test_what_was_left_out_is_read_on_beside_a_source_of_which_no_topics_ids_are_known() -> None:
     began = _entry(5, (_source({A: 10, B: 20}),), buckets=1)
     batch = MicroBatch(query_id="q", batch_id=7, digest="d", sources=(SourceRange(start=None, end={A: 12}),), buckets=1)
-    entry = next_entry(
-        began, batch, ("C",), incomplete=False, written=None, table=None, transaction_version=2, group="g"
-    )
+    entry = _after(began, batch)
     assert entry.sources == (SourceProgress(cluster="C", offsets={A: 12, B: 20}),)
 
 
 def test_a_topic_of_the_same_name_on_another_cluster_is_not_what_was_left_out() -> None:
     began = _entry(5, (_source({A: 10}),), buckets=1)
     batch = MicroBatch(query_id="q", batch_id=7, digest="d", sources=(SourceRange(start=None, end={A: 3}),))
-    entry = next_entry(
-        began, batch, ("other",), incomplete=False, written=None, table=None, transaction_version=2, group="g"
-    )
+    entry = _after(began, batch, "other")
     assert entry.left == _source({A: 10})
     assert _ends(entry) == ({A: 10}, {})
 
