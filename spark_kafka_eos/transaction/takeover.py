@@ -106,7 +106,7 @@ class OwnerTakeover:
             return entry.buckets
         return Buckets(self._cluster, self._options).existing(entry.buckets) or None
 
-    def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
+    def look(self, batch: MicroBatch, *, to_take: bool) -> OwnerLook:
         """What a process sees that holds no epoch. Raises ProducerFenced if it must not take the id, to write the batch
         or `to_take` it anyway.
         """

@@ -92,7 +92,7 @@ class ParticipantSteps:
 
     # -- looking
 
-    def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
+    def look(self, batch: MicroBatch, *, to_take: bool) -> OwnerLook:
         """As OwnerTakeover.look, with the table's verdict; a table that is to be written is fenced."""
         failed: KafkaEosError | None = None
         for _ in range(describe.MOST_LOOKS):

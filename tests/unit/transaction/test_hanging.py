@@ -16,7 +16,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
-from tests.batches import BY_DRIVER, appended_to
+from tests.batches import BY_DRIVER, appended_to, reads
 from tests.model_kafka import CLIENT, KafkaModel
 
 OPTIONS = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id", "topic": "out"})
@@ -138,6 +138,34 @@ def test_an_aborted_record_of_a_former_producer_id_in_the_ledger_gets_its_marker
     kafka.partitions[at].append(SOMEBODY, 32_766, 0, (value,), batch=bytes(batch))
     assert run(driver(kafka), 1).outcome == "committed"
     assert kafka.open() == []
+
+
+@pytest.mark.parametrize("version", [2, 1], ids=["TV2", "TV1"])
+def test_source_offsets_that_were_aborted_and_stay_pending_are_ended_before_the_first_batch(version):
+    """No entry says where the sources ended, so the group is asked: it calls its offset unstable for ever."""
+    source, left_out = TopicPartition("in", 0), []
+
+    def leave_out(joined):
+        place = next((tp for tp in joined if tp == brokers.group(OPTIONS.group_id).kept_in), None)
+        left_out.append(place)
+        return place if len(left_out) == 1 else None
+
+    brokers = KafkaModel(version, {"in": 1, "out": 1}, leaves_out=leave_out)
+    first = MicroBatch(query_id="query", batch_id=0, digest="digest", sources=reads({source: 0}, {source: 5}))
+    crashed = driver(brokers)
+    crashed.begin(first)
+    crashed.appending()
+    crashed.steps.ledger.send_source_offsets(crashed.identity, first)
+    crashed.abort()
+    pending = brokers.group(OPTIONS.group_id)
+    assert pending.unstable(source)
+    assert pending.offsets == {}
+    restarted = driver(brokers)
+    restarted.begin(first)
+    assert not pending.unstable(source)
+    restarted.appending()
+    restarted.commit(first)
+    assert pending.offsets[source][0] == 5
 
 
 def test_what_hangs_of_others_is_theirs(kafka):

@@ -1347,6 +1347,22 @@ def test_a_driver_that_comes_back_when_the_brokers_have_forgotten_the_id_writes_
     assert source_offset(brokers) == 4
 
 
+@pytest.mark.parametrize("kafka", [1], indirect=True, ids=["TV1"])  # TV2 keeps its epoch from batch to batch
+def test_a_driver_that_is_paused_before_it_takes_a_forgotten_id_again_sees_what_was_committed_meanwhile(
+    kafka, transaction
+):
+    """It has looked whose the id is. The brokers have forgotten it when they answer, also who had it meanwhile."""
+
+    def come_and_go():
+        run(owner(kafka), 1)
+        kafka.transactions.expire()
+
+    run(transaction, 0)
+    kafka.before("InitProducerId", come_and_go)
+    assert run(transaction, 1).outcome == "skipped"
+    assert (kafka.commits, source_offset(kafka)) == (2, 2)
+
+
 @pytest.mark.parametrize("successors", [1, 3])
 def test_a_late_driver_whose_batches_its_successors_committed_does_not_write_the_next_one(brokers, successors):
     write_as(owner(brokers), 0, RUN)
