@@ -9,6 +9,7 @@ from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.remedies import (
     BY_MISTAKE,
+    MAKE_READABLE,
     OWN_ID,
     RESTORE,
     RESUME,
@@ -30,8 +31,7 @@ def unreadable(entry: UnreadableEntry) -> Refuse:
         reason=entry.description,
         meaning="It is unknown whether this batch is committed",
         actions=(
-            "If `ledgerKey` was changed, set it to the new key and the one before it, separated by a comma.",
-            "Otherwise, run this query with the release that wrote the entry, or a later one.",
+            *MAKE_READABLE,
             "Only this sink may write to the ledger topic or commit to the group `<kafka.transactional.id>.ledger`.",
         ),
         resolutions=("write", "skip"),

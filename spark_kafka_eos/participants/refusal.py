@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.refusal import Refuse
+from spark_kafka_eos.ledger.remedies import MAKE_READABLE
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.participants.token import Token, UnreadableToken
 
@@ -60,7 +61,7 @@ def unknown_ledger(token: Token) -> Refuse:
     return Refuse(
         reason=f"the table has {token}, but the ledger cannot be read",
         meaning="It is unknown whether Kafka has the same batch",
-        actions=("Run this query with the release that wrote the ledger's entry.", ANEW),
+        actions=(*MAKE_READABLE, ANEW),
     )
 
 

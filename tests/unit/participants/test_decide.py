@@ -182,5 +182,8 @@ def test_nobody_but_its_query_can_append_a_batch_again(held: Token) -> None:
 
 
 def test_where_the_ledger_is_unreadable_the_operators_word_does_not_cover_the_table() -> None:
-    assert "the ledger cannot be read" in refusal(decided(token(3), UNREADABLE, WRITE))
+    refused = decided(token(3), UNREADABLE, WRITE)
+    assert "the ledger cannot be read" in refusal(refused)
+    assert isinstance(refused, Refuse)
+    assert "ledgerKey" in refused.remedy
     assert decided(None, UNREADABLE, WRITE) is WRITE
