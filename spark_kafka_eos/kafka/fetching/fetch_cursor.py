@@ -22,8 +22,8 @@ from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
 
 _GO_ON = (
-    "To continue with the remaining records, restart once with failOnDataLoss=false, then remove it: while it is set, "
-    "every loss is ignored."
+    "To continue with the remaining records, restart the query once with failOnDataLoss=false, then remove it: while "
+    "it is set, every loss is ignored. Run a kafka-eos command again."
 )
 
 

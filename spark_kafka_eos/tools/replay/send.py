@@ -186,7 +186,7 @@ class _Ledgers:
         if stream.key:
             _, unknown = self._of(stream.unknown)
             for tp, offset in _position(unknown, self.query_id).items():
-                sent[tp] = max(offset, sent.get(tp, 0))
+                sent[tp] = max(offset, sent.get(tp, offset))
         misses_key = replays.misses_key(stream, self._prefix, self._ids, self.secrets)
         left = replays.why_left(
             stream, max_replays=max_replays, keys=bool(self.secrets), named=named, misses_key=misses_key
@@ -221,13 +221,13 @@ def _refused(
 ) -> ToolFailed:
     first = f"{nowhere[0].partition}@{nowhere[0].offset}"
     where = replays.destination(nowhere[0].letter, to)
+    same = sum(replays.destination(stored.letter, to) == where for stored in nowhere)
     if where == topic:
-        why = f"{len(nowhere):,} of the dead letters would be sent to {topic} itself, the first at {first}"
+        why = f"{same:,} of the dead letters would be sent to {topic} itself, the first at {first}"
     elif where is not None:
-        same = sum(replays.destination(stored.letter, to) == where for stored in nowhere)
         why = f"{same:,} of the dead letters would be sent to {where}, which {reserved[where]}, the first at {first}"
     else:
-        why = f"it is unknown where {len(nowhere):,} of the dead letters belong, the first at {first}"
+        why = f"it is unknown where {same:,} of the dead letters belong, the first at {first}"
     return ToolFailed(f"{why}; nothing was sent", action="Name a topic with --to, or select others with --cause.")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.dead_letters.signature import MAC, signature
-from spark_kafka_eos.errors import LedgerRefused, ToolFailed
+from spark_kafka_eos.errors import DataLoss, LedgerRefused, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.wire.decode import decode
@@ -18,7 +18,7 @@ from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.replay import plan, send
 from spark_kafka_eos.tools.replay.plan import REPLAYS, Stream
-from spark_kafka_eos.tools.replay.stored import StoredLetter
+from spark_kafka_eos.tools.replay.stored import StoredLetter, letters, ranges_of
 from tests.letters import headers_of
 from tests.model_kafka import KafkaModel
 
@@ -79,10 +79,12 @@ def kafka(monkeypatch):
     return KafkaModel(2, {"dead": 2, "in": 1, "clean": 1})
 
 
-def put_aside(kafka: KafkaModel, *letters: DeadLetter, partition: int = 0, key: str = "") -> None:
-    """Dead letters with these headers, signed with a key; their values count from where the partition ends."""
+def put_aside(kafka: KafkaModel, *those: DeadLetter, partition: int = 0, key: str = "", at: int = 0) -> None:
+    """Dead letters with these headers, signed with a key; their values count from where the partition ends. `at`: in
+    ms since 1970.
+    """
     log = kafka.partitions[DEAD._replace(partition=partition)]
-    for letter in letters:
+    for letter in those:
         value = b"%d-%d" % (partition, log.end_offset)
         own = headers_of(letter)
         own += [(MAC, signature(key, b"k", value, own))] if key else []
@@ -90,7 +92,7 @@ def put_aside(kafka: KafkaModel, *letters: DeadLetter, partition: int = 0, key: 
             [[{"key": name, "value": each} for name, each in own]],
             pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
         )
-        batch = encode(pa.array([b"k"]), pa.array([value]), 0, headers)
+        batch = encode(pa.array([b"k"]), pa.array([value]), at, headers)
         log.append_plain((value,), batch=bytes(batch))
 
 
@@ -185,6 +187,44 @@ def test_nothing_is_sent_if_one_of_them_may_not_go_where_it_says(kafka, letter, 
     with pytest.raises(ToolFailed, match=why) as refused:
         planned(kafka, to=to)
     assert "nothing was sent" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        (of(topic="dead"), "2 of the dead letters would be sent to dead itself, the first at dead-0@0"),
+        (of(topic=None), "it is unknown where 2 of the dead letters belong, the first at dead-0@0"),
+        (of(topic="kafka-eos-ledger"), "2 of the dead letters would be sent to kafka-eos-ledger, .*first at dead-0@0"),
+    ],
+)
+def test_of_several_that_may_not_go_where_they_say_the_first_destination_is_named_and_counted(kafka, first, why):
+    kafka.topics.create("kafka-eos-ledger", 1)
+    put_aside(kafka, first, of(topic="__consumer_offsets"), first, of(topic="__transaction_state"))
+    with pytest.raises(ToolFailed, match=why):
+        planned(kafka)
+
+
+@pytest.mark.parametrize("by", ["retention", "compaction"])
+def test_if_dead_letters_are_deleted_while_they_are_replayed_none_is_sent_and_the_command_is_run_again(kafka, by):
+    put_aside(kafka, *[of()] * 3)
+    one, dead = planned(kafka), kafka.partitions[DEAD]
+    if by == "retention":
+        dead.start_offset = 1
+    else:
+        dead.log = dead.log[1:]
+    with pytest.raises(DataLoss) as lost:
+        send.run(kafka.cluster(), one)
+    assert by == "retention" or "1 dead letters were deleted while they were replayed" in lost.value.what
+    assert "again" in lost.value.action, "a command has no failOnDataLoss"
+    assert sent(kafka) == []
+    assert replay(kafka, "") == ([b"0-1", b"0-2"], 0, 0)
+
+
+def test_a_dead_letter_has_the_time_at_which_it_was_put_aside(kafka):
+    put_aside(kafka, of(), at=1_700_000_000_123)
+    assert [each.timestamp for each in letters(kafka.cluster(), ranges_of(kafka.cluster(), "dead"))] == [
+        1_700_000_000_123
+    ]
 
 
 def test_what_was_replayed_too_often_stays(kafka):
