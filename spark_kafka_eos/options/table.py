@@ -158,7 +158,7 @@ OPTIONS: tuple[Option, ...] = (
            "Comma-separated list of topics that may be written, whole or some "
            "[partitions](foreachbatch.md#partitions-that-are-known), both ends included: `orders:0-15,alerts`. A row "
            "for another topic or partition fails the batch before anything is sent (KIP-609), or with deadLetterTopic "
-           "becomes a dead letter."),
+           "becomes a dead letter. [Real time](real-time.md#use-it-when) needs this option or `topic`."),
     Option("deadLetterTopic", SINK, p.topic,
            "Topic for [dead letters](dead-letters.md): rows with an `error`, and rows that cannot be written. They are "
            "written in the batch's own transaction. Without it, such a row fails the batch."),

@@ -39,7 +39,6 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.observe.datagrams import Collector, send_interval
 from spark_kafka_eos.observe.observers import BATCHES
 from spark_kafka_eos.options import SinkOptions
-from spark_kafka_eos.options.outputs import names
 from spark_kafka_eos.preflight.run import examine, preflight
 from spark_kafka_eos.preflight.sources import check_source_cluster, refuse_loop, refuse_members
 from spark_kafka_eos.real_time.buckets import Bucket
@@ -135,6 +134,13 @@ class RealTimeWriter:
                 "limits those of a micro-batch, and in real time a micro-batch has committed long before it ends",
                 action="Remove it, and watch the dead letters instead (docs/real-time.md), or use micro-batches.",
             )
+        if options.topic is None and not options.output_topics:
+            raise ConfigurationError(
+                "outputTopics",
+                "is required in real time if rows name their topics: the driver does not see the rows, and must know "
+                "where the query writes, to end what its tasks leave there, and to see whether it reads its own output",
+                action="List all topics that rows may name in outputTopics, or set topic.",
+            )
         self._options, self._source, self._transform = options, reader.source, _SinkRows(reader)
         self._seconds, self._buckets, self._commit_interval = seconds, buckets, commit_interval
         self._connected: tuple[Cluster, RealTimeDriver] | None = None
@@ -220,10 +226,9 @@ class RealTimeWriter:
         return self._connected
 
     def _check(self, cluster: Cluster, batch: MicroBatch) -> None:
-        named = (self._options.topic, *names(self._options.output_topics))
         check_source_cluster(cluster, self._options, batch)
         refuse_members(cluster, self._options, batch)
-        refuse_loop(cluster, self._options, batch, [topic for topic in named if topic is not None])
+        refuse_loop(cluster, self._options, batch)
 
     @contextlib.contextmanager
     def _intervals(

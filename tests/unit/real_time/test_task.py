@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending.blocks import EncodeSettings
+from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
+from spark_kafka_eos.errors import InvalidRow
 from spark_kafka_eos.kafka.fetching.fetch_steps import Fetched
 from spark_kafka_eos.kafka.partitions import NO_END, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import scan
-from spark_kafka_eos.options import source_options
+from spark_kafka_eos.options import sink_options, source_options
 from spark_kafka_eos.real_time import task as tasks
 from spark_kafka_eos.real_time.buckets import Bucket
 from spark_kafka_eos.real_time.cycle import Written
@@ -109,6 +110,34 @@ def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(mon
     (bucket,) = report.ended
     assert (bucket.identity, bucket.sequences) == (IDENTITY, {T0: 4})
     assert [(each.partition, each.start, each.last_epoch) for each in bucket.ranges] == [(T0, end, EPOCH)]
+
+
+def test_a_row_for_a_topic_that_is_not_declared_fails_its_task_before_anything_is_committed(monkeypatch):
+    """The driver looks for markers that are missing, and for loops, only where the options say that it may write."""
+
+    def commits(bucket, task, _cluster):
+        class Encoding(Transactions):
+            def commit(self, rows, positions, epochs):
+                encoder = BlockEncoder(task.settings, bucket.number, lambda _: Target(partitions=1), lambda: 0)
+                for part in rows:
+                    list(encoder.add(part))
+                return super().commit([], positions, epochs)
+
+        return Encoding()
+
+    def to_the_source(rows, _settings):
+        yield from (part.append_column("topic", pa.array(["t"] * part.num_rows)) for part in rows)
+
+    monkeypatch.setattr(tasks, "fetcher_for", lambda *_: OneRecordBatch())
+    monkeypatch.setattr(tasks, "_transactions", commits)
+    options = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.transactional.id": "id", "outputTopics": "out"}
+    settings = EncodeSettings(topic=None, targets={}, output_topics=sink_options(options).output_topics)
+    task = replace(task_of(OffsetRange(partition=T0, start=0, end=RECORDS)), settings=settings)
+    nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
+    report = tasks.run(task, to_the_source, connect=nowhere)
+    assert isinstance(report.error, InvalidRow)
+    assert "topic 't', which is not in outputTopics (out)" in report.error.what
+    assert (report.transactions, report.ended) == (0, ())
 
 
 class TwoRecords:

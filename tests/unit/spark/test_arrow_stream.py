@@ -66,6 +66,15 @@ def test_a_limit_of_a_batchs_dead_letters_is_refused_in_real_time() -> None:
         arrow_stream(NO_SPARK, SOURCE, writer, real_time="5 minutes")
 
 
+def test_in_real_time_the_topics_that_rows_may_name_are_declared() -> None:
+    nameless = {name: value for name, value in SINK.items() if name != "topic"}
+    with pytest.raises(ConfigurationError, match="'outputTopics': is required in real time if rows name their topics"):
+        arrow_stream(NO_SPARK, SOURCE, TransactionalWriter(nameless), real_time="5 minutes")
+    declared = TransactionalWriter(nameless | {"outputTopics": "out,other"})
+    with pytest.raises(AttributeError, match="writeStream"):  # the options are accepted, and there is no Spark
+        arrow_stream(NO_SPARK, SOURCE, declared, real_time="5 minutes")
+
+
 def columns(schema: StructType | str | None = None, *, copy: bool, **given: str) -> tuple[str, ...]:
     return chosen(source_options(SOURCE | given), schema, copy=copy).columns
 
