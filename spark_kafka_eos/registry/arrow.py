@@ -21,7 +21,7 @@ from spark_kafka_eos.registry.client import (
     UnknownSchema,
 )
 from spark_kafka_eos.registry.decoding import ParseMode, decode, returned, type_returned
-from spark_kafka_eos.registry.formats import QuerySchema, format_of, same
+from spark_kafka_eos.registry.formats import QuerySchema, check_written, format_of, same
 from spark_kafka_eos.registry.framing import header_ids
 from spark_kafka_eos.registry.nesting import UnsupportedSchema
 from spark_kafka_eos.registry.rules import READING, WRITING, rule_names
@@ -229,7 +229,8 @@ def confluent_encoder(
     if not ignore_rules:
         _refuse_rules(version, WRITING)
     target = QuerySchema(SchemaText(text.kind, text.text, version.schema.references), message)
-    _usable(target)
+    with _usable_schema():
+        check_written(target)
     return ConfluentEncoder(target, version.schema_id)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, cast
 
 import pyarrow as pa
 
@@ -35,7 +35,9 @@ class Format(Protocol):
         """The function that reads bodies of schema `written`. Raises Incompatible and UnsupportedSchema."""
 
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
-        """Each row's body after `prefix`; null stays null. Raises InvalidSchema and InvalidRow."""
+        """Each row's body after `prefix`; null stays null. Raises InvalidSchema and InvalidRow, and UnsupportedSchema
+        if `check_written` does.
+        """
 
 
 @lru_cache(maxsize=64)
@@ -57,6 +59,15 @@ def format_of(target: QuerySchema) -> Format:
     from spark_kafka_eos.registry.avro import AvroFormat
 
     return AvroFormat(target.schema, connect_types=target.connect_types)
+
+
+def check_written(target: QuerySchema) -> None:
+    """Raises UnsupportedSchema as `format_of`, and for what can only be read: a message that the file imports."""
+    made = format_of(target)
+    if target.schema.kind == "PROTOBUF":
+        from spark_kafka_eos.registry.protobuf import ProtobufFormat
+
+        _ = cast(ProtobufFormat, made).indexes
 
 
 def same(first: SchemaText, second: SchemaText) -> bool:

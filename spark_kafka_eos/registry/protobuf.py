@@ -27,7 +27,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -107,7 +107,7 @@ class ProtobufFormat:
         self.arrow: pa.DataType = _struct(self._message, Nesting(), self._value_types)
         self.name: str = self._message.full_name
         self._class = GetMessageClass(self._message)
-        self._indexes = _indexes(self._message)
+        self._is_own = self._message.file.name == files.file.name
         self._has_required = _has_required(self._message, set())
         self._fitting: set[pa.DataType] = set()  # types of columns that were checked
 
@@ -141,11 +141,22 @@ class ProtobufFormat:
                 for number in which.tolist():
                     rows.note_one(number, Cause.UNDECODABLE if written is None else Cause.WRONG_SCHEMA)
 
+    @cached_property
+    def indexes(self) -> bytes:
+        """The place of the message in the schema's file, which a value has before it. Raises UnsupportedSchema for one
+        of a file that it imports: its place there would be that of another message here.
+        """
+        if not self._is_own:
+            raise UnsupportedSchema(
+                f"the file has no message {self.name}, but imports it; to write it, give the schema that declares it"
+            )
+        return _indexes(self._message)
+
     def write(self, column: pa.Array, prefix: bytes) -> pa.BinaryArray:
+        start = prefix + self.indexes
         if column.type not in self._fitting:
             _check_message(self._message, column.type, self.name)
             self._fitting.add(column.type)
-        start = prefix + self._indexes
         try:
             rows = in_utc(column).to_pylist()
         except (ValueError, OverflowError):  # its text has the value

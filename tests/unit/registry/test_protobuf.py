@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry import header_schema_id_serializer
+from confluent_kafka.schema_registry import Schema, SchemaReference, header_schema_id_serializer
 from confluent_kafka.schema_registry.common.protobuf import decimal_to_protobuf, protobuf_to_decimal
 from confluent_kafka.schema_registry.confluent import meta_pb2
 from confluent_kafka.schema_registry.confluent.type import decimal_pb2
@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_eos import confluent_decoder, confluent_encoder
 from spark_kafka_eos.dead_letters.causes import Cause
-from spark_kafka_eos.errors import InvalidRow, InvalidSchema
+from spark_kafka_eos.errors import ConfigurationError, InvalidRow, InvalidSchema
 from spark_kafka_eos.registry import protobuf
 from spark_kafka_eos.registry.arrow import ConfluentEncoder
 from spark_kafka_eos.registry.avro_reading import Incompatible
@@ -288,6 +288,33 @@ def test_a_message_is_found_by_its_place_from_the_outermost_one_inwards():
     for name, place in places.items():
         zigzag = bytes(2 * number for number in place)
         assert protobuf._indexes(pool.FindMessageTypeByName(f"deep.{name}")) == zigzag
+
+
+CUSTOMER = 'syntax = "proto3"; package shop; message Customer { string name = 1; }'
+ORDERS = (
+    'syntax = "proto3"; package shop; import "customer.proto"; '
+    "message Order { string id = 1; Customer customer = 2; message Line { string sku = 1; } }"
+)
+
+
+def test_a_message_that_the_file_imports_is_read_and_not_written_as_another_message_of_it(server, client):
+    """Its place in its own file is that of another message in this one."""
+    client.register_schema("customer", Schema(CUSTOMER, "PROTOBUF"))
+    references = [SchemaReference("customer.proto", "customer", 1)]
+    client.register_schema("orders-value", Schema(ORDERS, "PROTOBUF", references))
+    with pytest.raises(ConfigurationError, match=r"the file has no message shop\.Customer, but imports it"):
+        confluent_encoder(server.url, topic="orders", message="shop.Customer")
+    target = QuerySchema(SchemaText("PROTOBUF", ORDERS, (("customer.proto", CUSTOMER),)), "shop.Customer")
+    with pytest.raises(UnsupportedSchema, match="imports it"):
+        format_of(target).write(pa.array([{"name": "Zoë"}]), b"")
+
+    customers = confluent_encoder(server.url, subject="customer")(pa.array([{"name": "Zoë"}]))
+    decoder = confluent_decoder(server.url, topic="orders", message="shop.Customer", mode="permissive")
+    assert decoder(customers).to_pylist() == [{"value": {"name": "Zoë"}, "error": None}]
+    (order,) = confluent_encoder(server.url, topic="orders")(pa.array([{"id": "7"}])).to_pylist()
+    assert decoder(pa.array([order])).to_pylist()[0]["error"]["cause"] == "wrong-schema"
+    line = confluent_encoder(server.url, topic="orders", message="shop.Order.Line")(pa.array([{"sku": "a"}]))
+    assert line[0].as_py()[5:8] == bytes((4, 0, 0))
 
 
 CONVERTED = file(
