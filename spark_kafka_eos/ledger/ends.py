@@ -63,6 +63,10 @@ class CommittedEnd:
             (cluster, tp): offset for cluster, source in self._each() for tp, offset in (source.start or {}).items()
         }
 
+    def known_on(self, own: str) -> set[TopicPartition]:
+        """The partitions of the cluster with the id `own` whose committed offset is known."""
+        return {tp for (cluster, tp), offset in self.committed.items() if cluster == own and offset is not None}
+
     def unknown(self) -> str | None:
         """Why the start of the batch is unknown; None if the start of every source is known."""
         if any(source is not None and source.start is None for source in self.sources):

@@ -194,7 +194,7 @@ class LedgerKeeper:
         entry = self._entry
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         if not is_enough(entry, batch) and (asked := self._sources.starts_here(batch)):
-            # In real time, they only say who has read: where it goes on, the ledger says.
+            # After real time, they only say who has read: where it goes on, the ledger says.
             in_real_time = isinstance(entry, LedgerEntry) and entry.buckets is not None
             stable = self._waits and batch.buckets is None and not in_real_time
             committed = self.read_source_offsets(asked, require_stable=stable)
@@ -202,15 +202,18 @@ class LedgerKeeper:
                 topics = {tp.topic for tp in asked}
                 committed = {**committed, **self._ends_of(range(entry.buckets), asked, topics, owner=False)}
         mine = source_mark(self._options.transactional_id)
+        ours = {tp for tp, at in committed.items() if at is not None and at.metadata == mine}
+        # A batch in real time would go on at them, wherever it starts.
+        counting = ours if isinstance(entry, LedgerEntry) and batch.buckets is not None else committed.keys()
         verdict_if = functools.partial(
             decide,
             entry,
             batch,
-            {tp: None if at is None else at.offset for tp, at in committed.items()},
+            {tp: None if at is None or tp not in counting else at.offset for tp, at in committed.items()},
             clusters=clusters,
             own=own,
             other_ids=other_ids(committed, self._options.transactional_id),
-            ours=any(at is not None and at.metadata == mine for at in committed.values()),
+            ours=bool(ours),
         )
         verdict = verdict_if()
         if isinstance(verdict, Refuse) and verdict_if(only_markers=True) != verdict:

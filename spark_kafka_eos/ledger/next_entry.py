@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, SourceProgress, UnreadableEntry, runs_before
 from spark_kafka_eos.ledger.write_verdicts import written as versions_after
 from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.source_offset import Origin
 
 
 def next_entry(
@@ -34,8 +36,9 @@ def next_entry(
         for cluster, source in zip(clusters, batch.sources, strict=True)
     )
     # Partitions of buckets that run on, and of topics that are no longer read.
-    others = None if last is None else _without(last.begun, sources)
-    if batch.buckets is not None and others is not None:
+    in_real_time = batch.buckets is not None
+    others = None if last is None else _without(_all_ended(last, clusters) if in_real_time else last.begun, sources)
+    if in_real_time and others is not None:
         sources, others = tuple(source and _with(source, others) for source in sources), None
     return LedgerEntry(
         query_id=batch.query_id,
@@ -63,6 +66,21 @@ def _starts(last: LedgerEntry | None, batch: MicroBatch, serial: int) -> tuple[i
     if last is None or batch.buckets is None or batch.started is None:
         return ()
     return tuple(serial if number in batch.started else last.started_by(number) for number in range(batch.buckets))
+
+
+def _all_ended(last: LedgerEntry, clusters: Sequence[str]) -> SourceProgress | None:
+    """What a batch in real time, with sources of these clusters, goes on with: what was begun in real time, and where
+    micro-batches have ended, without leader epochs. These are of when it was planned, which need not be those of the
+    records.
+    """
+    ends = [source for source in last.ends or () if source is not None and source.cluster in clusters]
+    origins = [Origin(cluster=each.cluster) if each.origin is None else each.origin for each in ends]
+    ended = [
+        replace(source, origin=replace(origin, leader_epochs={}), start=None)
+        for source, origin in zip(ends, origins, strict=True)
+    ]
+    every = [*([] if last.begun is None else [last.begun]), *ended]
+    return functools.reduce(lambda others, source: _with(source, others), every) if every else None
 
 
 def _without(begun: SourceProgress | None, sources: Iterable[SourceProgress | None]) -> SourceProgress | None:

@@ -12,6 +12,7 @@ from spark_kafka_eos.ledger.remedies import (
     MAKE_READABLE,
     OWN_ID,
     RESTORE,
+    RESTORE_LEDGER,
     RESUME,
     RETURNED,
     TAKEN_OVER,
@@ -114,7 +115,7 @@ def deleted(batch: MicroBatch, discontinuity: str | None) -> Refuse:
         f"the new query {batch.query_id} does not start there: {discontinuity}",
         meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
         "records in the output, starting later skips some",
-        actions=("Restore the ledgerTopic of the last run.", f"Or {RESUME}."),
+        actions=(RESTORE_LEDGER, f"Or {RESUME}."),
         resolutions=("write",),
     )
 

@@ -22,7 +22,7 @@ from spark_kafka_eos.ledger.decide import Decide, identity_of
 from spark_kafka_eos.ledger.ends import CommittedEnd, CommittedOffsets
 from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress, UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
-from spark_kafka_eos.ledger.remedies import BY_MISTAKE
+from spark_kafka_eos.ledger.remedies import BY_MISTAKE, RESTORE_LEDGER
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.source_offset import SinkIdentity
@@ -32,6 +32,10 @@ _IN_MICRO_BATCHES = (
     "Start the query once in micro-batches, without `real_time`, with this checkpoint: its refusal names the words of "
     "`resolve` with which you can state what is true. When it has committed a batch, stop it and start it in real time "
     "again: it goes on there."
+)
+_BY_A_COPY = (
+    "Or find out how far the query came, for example from the output (of a run in real time, the group has a copy, "
+    "which may be a second late), and start there: with startingOffsets, and a new checkpointLocation."
 )
 _BY_HAND = (
     "If neither is possible, find out how far the query came, for example from the output, and go on under another "
@@ -54,12 +58,15 @@ def decide(
     clusters: Sequence[str] = (),
     own: str = "",
     other_ids: Sequence[str] = (),
+    ours: bool = False,
     sink: SinkIdentity,
     take_over: str | None = None,
     resolve: str | None = None,
     **_: object,
 ) -> verdicts.Verdict:
-    """What to do with a batch: write or refuse. The arguments are those of `verdicts.decide`."""
+    """What to do with a batch: write or refuse. The arguments are those of `verdicts.decide`; but of an entry's id,
+    `committed` has only those of the group's offsets that its transactions have committed.
+    """
     if isinstance(entry, UnreadableEntry):
         return _without_words(query_refusals.unreadable(entry), _BY_HAND)
     if entry is not None and entry.query_id == batch.query_id:
@@ -70,14 +77,15 @@ def decide(
     if isinstance(taken, Refuse):
         return taken
     ended = CommittedEnd.of(entry, batch, clusters, own, committed)
-    return verdicts.after_words(_of_new_query(entry, batch, committed or {}, ended, take_over), taken)
+    return verdicts.after_words(_of_new_query(entry, batch, ended, own, ours, take_over), taken)
 
 
 def _of_new_query(
     entry: LedgerEntry | None,
     batch: MicroBatch,
-    committed: CommittedOffsets,
     ended: CommittedEnd,
+    own: str,
+    ours: bool,
     take_over: str | None,
 ) -> verdicts.Verdict:
     """The verdict on a batch of a query that has no entry."""
@@ -87,11 +95,14 @@ def _of_new_query(
         refusal = query_refusals.never_written(batch, ended.discontinuity())
         return replace(refusal, actions=(BY_MISTAKE, _IN_MICRO_BATCHES), resolutions=())
     if entry is None:
-        return verdicts.Write(reason="the first batch under this transactional.id")
+        verdict = verdicts.without_entry(batch, ended, ours=ours)
+        if not isinstance(verdict, Refuse):
+            return verdict
+        return replace(verdict, actions=(RESTORE_LEDGER, _BY_A_COPY, _IN_MICRO_BATCHES), resolutions=())
     if entry.query_id == take_over:
         return verdicts.taken_over(entry)
     # Of what other buckets have begun to read, an offset may be missing for now: real_time.driver looks into that.
-    known = _begun(entry) | {tp for tp, offset in committed.items() if offset is not None}
+    known = _begun(entry) | ended.known_on(own)
     unknown = sorted(tp for tp in batch.end if tp not in known and not is_new(entry, batch, tp))
     if unknown:
         why = f"no committed offset of {unknown[0]} is known"

@@ -26,6 +26,7 @@ RETURNED = (
 BY_MISTAKE = "If the sink's options were changed by mistake, restore those of the last run."
 TWO_DRIVERS = "If another driver runs this query, stop this one."
 RESTORE = "Restore the newest checkpoint."
+RESTORE_LEDGER = "Restore the ledgerTopic of the last run."
 MAKE_READABLE = (
     "If `ledgerKey` was changed, set it to the new key and the one before it, separated by a comma.",
     "Otherwise, run this query with the release that wrote the entry, or a later one.",

@@ -205,7 +205,7 @@ def _decide(
     if isinstance(entry, UnreadableEntry):
         return query_refusals.unreadable(entry)
     if entry is None:
-        return _without_entry(batch, ended, ours=ours)
+        return without_entry(batch, ended, ours=ours)
     if entry.query_id == batch.query_id:
         return _after_own(entry, batch, ended, only_markers, deleted, resolve, calls)
     if batch.batch_id == 0 and entry.query_id == take_over:
@@ -256,7 +256,8 @@ def resolved(refused: Refuse, fingerprint: str, resolve: str | None) -> Verdict:
     return replace(refused, fingerprint=fingerprint)
 
 
-def _without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Verdict:
+def without_entry(batch: MicroBatch, ended: CommittedEnd, *, ours: bool) -> Verdict:
+    """The verdict if the ledger has nothing; `ours` as in `decide`."""
     discontinuity = ended.discontinuity()
     if batch.batch_id == 0 and (not ours or discontinuity is None):
         return Write(reason="the first batch under this transactional.id")

@@ -44,6 +44,7 @@ from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.real_time import is_new, left_out
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
+from spark_kafka_eos.ledger.source_mark import marked_by, source_mark
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.real_time.buckets import Bucket, bucket_of, by_bucket
@@ -223,8 +224,9 @@ class RealTimeDriver:
         partitions: Collection[TopicPartition],
         entry: LedgerEntry | UnreadableEntry | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where these partitions are read on: where the ledger says. Of the first run, and of new partitions, at the
-        group's offset, or else where the batch starts.
+        """Where these partitions are read on: where the ledger says. Of what it does not say, where this query's
+        transactions have ended by the group, if the ledger has an entry of any; else where the batch starts, in a first
+        run, and at its beginning what is new.
         """
         ledger = self._transaction.steps.ledger
         last = entry.buckets if isinstance(entry, LedgerEntry) else None
@@ -237,7 +239,9 @@ class RealTimeDriver:
         positions = dict(ledger.read_buckets(numbers(partitions), partitions))
         rest = [tp for tp in partitions if tp not in positions]
         committed = self._committed(rest) if rest else {}
-        positions |= {tp: at for tp, at in committed.items() if at is not None}
+        if isinstance(entry, LedgerEntry):  # else the group was somebody's before
+            mine = source_mark(self._options.transactional_id)
+            positions |= {tp: at for tp, at in committed.items() if at is not None and at.metadata == mine}
         earliest = offsets.earliest(self._cluster, partitions)
         known, is_first = dict(batch.start or {}), _is_first(entry, batch, self._options.take_over_query)
         for tp in partitions:
@@ -245,14 +249,24 @@ class RealTimeDriver:
                 continue
             is_added = isinstance(entry, LedgerEntry) and entry.query_id != batch.query_id and is_new(entry, batch, tp)
             if tp in known and not is_first and not is_added:
-                raise LedgerRefused(
-                    f"neither the ledger nor group {self._options.group_id!r} has an offset of {tp}, which this query "
-                    "has read before. Nothing was written",
-                    action="Find out how far the query came, for example from the output, and set that offset with "
-                    "kafka-consumer-groups --reset-offsets.",
-                )
-            positions[tp] = OffsetAndMetadata(offset=known[tp] if tp in known else earliest[tp])
+                positions[tp] = self._set_by_operator(tp, committed[tp])
+            else:
+                positions[tp] = OffsetAndMetadata(offset=known[tp] if tp in known else earliest[tp])
         return self._without_lost(positions, earliest)
+
+    def _set_by_operator(self, tp: TopicPartition, at: OffsetAndMetadata | None) -> OffsetAndMetadata:
+        """Where the group is in a partition that this query has read, but nothing of the query says how far: it was set
+        there as this error advises. Raises LedgerRefused if it was not.
+        """
+        if at is None or marked_by(at) is not None:
+            raise LedgerRefused(
+                f"neither the ledger nor group {self._options.group_id!r} has an offset of {tp}, which this query has "
+                "read before. Nothing was written",
+                action="Find out how far the query came, for example from the output, and set that offset with "
+                "kafka-consumer-groups --reset-offsets.",
+            )
+        _log.warning("%s is read on at offset %d, to which somebody has set the group", tp, at.offset)
+        return at
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's offsets. What the query itself has left pending there is aborted first: if it had been committed,

@@ -370,7 +370,7 @@ def skip_by_batch_id_alone(patch):
 
 
 def no_ledger_taken_for_a_new_one(patch):
-    patch.setattr(ledger_verdicts, "_without_entry", lambda *_, **__: ledger_verdicts.Write(reason="a new ledger"))
+    patch.setattr(ledger_verdicts, "without_entry", lambda *_, **__: ledger_verdicts.Write(reason="a new ledger"))
 
 
 def no_epoch_bump(patch):

@@ -14,8 +14,8 @@ from spark_kafka_eos.ledger.real_time import impossible, said, with_records
 from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.source_offset import Origin
 
-A, B = TopicPartition("a", 0), TopicPartition("b", 0)
-IDS = {"a": uuid.UUID(int=1), "b": uuid.UUID(int=2)}
+A, B, C = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("c", 0)
+IDS = {"a": uuid.UUID(int=1), "b": uuid.UUID(int=2), "c": uuid.UUID(int=3)}
 
 
 def _source(offsets: Offsets, epochs: Offsets | None = None) -> SourceProgress:
@@ -157,3 +157,24 @@ def test_an_entry_with_its_buckets_records_has_no_partition_that_it_did_not_have
 def test_a_bucket_has_no_record_of_a_later_start_than_the_entry_says(entry, number, last) -> None:
     assert impossible(entry, {number: _record(last, A, 12)}) is None
     assert impossible(entry, {number: _record(last + 1, A, 12)}) == number
+
+
+@pytest.mark.parametrize("left", [None, B])
+def test_what_micro_batches_have_ended_and_real_time_does_not_read_stays_known_without_the_epochs_of_their_plan(
+    left: TopicPartition | None,
+) -> None:
+    read = {A: 5, C: 7} if left else {A: 5, B: 6, C: 7}
+    micro = _entry(3, (_source(read, {A: 1, C: 1}),), left=left and _source({left: 6}, {left: 2}))
+    first = _next(micro, {A: 5}, buckets=1)
+    (source,) = first.sources or ()
+    assert source is not None and source.origin is not None
+    assert source.offsets == {A: 5, B: 6, C: 7}
+    assert source.origin.topic_ids == IDS
+    assert source.origin.leader_epochs == {A: 9} | ({left: 2} if left else {})
+    (source,) = _next(first, {A: 8}, buckets=1).sources or ()
+    assert source is not None and source.offsets == {A: 8, B: 6, C: 7}
+
+
+def test_what_micro_batches_leave_out_of_earlier_ones_does_not_change_the_entrys_version() -> None:
+    """A release without real time reads it, too."""
+    assert _next(_entry(3, (_source({A: 5, B: 6}),)), {A: 7}, buckets=None).left is None

@@ -39,9 +39,11 @@ def going_by(sink: SinkIdentity) -> MicroBatch:
     return replace(batch(0), sources=(SourceRange(start={AT: 10}, end={AT: 12}, sinks=(sink,)),))
 
 
-def decided(found, next_one: MicroBatch, committed=None, *, other_ids=(), **options: str) -> verdicts.Verdict:
+def decided(
+    found, next_one: MicroBatch, committed=None, *, other_ids=(), ours=False, **options: str
+) -> verdicts.Verdict:
     decide = decide_in_real_time(sink_options(GIVEN | options))
-    return decide(found, next_one, committed or {}, clusters=("c",), own="c", other_ids=other_ids)
+    return decide(found, next_one, committed or {}, clusters=("c",), own="c", other_ids=other_ids, ours=ours)
 
 
 REFUSED = [
@@ -79,6 +81,28 @@ def test_what_is_refused_is_settled_in_micro_batches_and_real_time_goes_on_from_
     committed = replace(entry("ours", buckets=None), batch_id=next_one.batch_id, digest=next_one.digest)
     for following in (next_one, batch(next_one.batch_id + 1)):
         assert isinstance(decided(committed, following), Write)
+
+
+def test_a_ledger_that_was_deleted_is_refused_and_settled_in_micro_batches() -> None:
+    first, group = batch(0), {AT: 7}
+    refusal = decided(None, first, group, ours=True)
+    assert isinstance(refusal, Refuse) and "in-0 at 10 (committed 7)" in refusal.reason
+    assert refusal.choices == {} and "once in micro-batches, without `real_time`" in refusal.remedy
+    micro_batch = replace(first, buckets=None)
+    named = decide_micro_batch(sink_options(GIVEN))(None, micro_batch, group, clusters=("c",), own="c", ours=True)
+    assert isinstance(named, Refuse)
+    (word,) = named.choices
+    decide = decide_micro_batch(sink_options(GIVEN | {"resolve": word}))
+    assert isinstance(decide(None, micro_batch, group, clusters=("c",), own="c", ours=True), Write)
+    assert isinstance(decided(None, first, {AT: 10}, ours=True), Write), "it starts where the group is"
+
+
+def test_where_micro_batches_ended_is_known_without_the_group() -> None:
+    ended = entry("old", buckets=None)
+    assert isinstance(decided(ended, batch(0)), Write)
+    assert isinstance(decided(replace(ended, sources=None), batch(0)), Refuse)
+    elsewhere = (SourceProgress(cluster="another", offsets={AT: 10}),)
+    assert isinstance(decided(replace(ended, sources=elsewhere), batch(0)), Refuse)
 
 
 def test_a_partition_that_was_added_to_a_topic_that_was_left_out_meanwhile_is_new() -> None:
