@@ -5,6 +5,10 @@ over: services, extensions, reserved names, and options but for `default`, `pack
 would be read wrong without more is refused by name: editions, groups, message sets. Names of types stay as they are
 written: the pool of descriptors finds them, as protoc does.
 
+The entry of a map comes after the messages that the text has, and not where the field stands, as protoc has it: values
+name a message by its place, for which Confluent's clients count the messages of the text (`ProtobufSchema` of its
+protobuf-provider: `toMessageIndexes`, and `toDynamicMessage`, from which the registry's descriptor is).
+
 Source: Protocol Buffers, language specifications of proto2 and proto3.
 """
 
@@ -246,6 +250,7 @@ class _Parser:
         for field in optional:  # after the real ones
             field.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
+        message.nested_type.sort(key=lambda nested: nested.options.map_entry)
 
     def _oneof(self, message: Any) -> None:
         index = len(message.oneof_decl)

@@ -317,6 +317,63 @@ def test_a_message_that_the_file_imports_is_read_and_not_written_as_another_mess
     assert line[0].as_py()[5:8] == bytes((4, 0, 0))
 
 
+OUTER = """syntax = "proto3";
+package p;
+message Outer {
+  map<string, int32> counts = 1;
+  message Order { string id = 1; map<string, string> labels = 2; message Line { string sku = 1; } }
+  map<string, Order> orders = 2;
+  message Invoice { string number = 1; }
+}
+"""
+OUTER_PLACES = {"Outer": [0], "Outer.Order": [0, 0], "Outer.Order.Line": [0, 0, 0], "Outer.Invoice": [0, 1]}
+
+
+def of_registry() -> tuple[descriptor_pb2.FileDescriptorProto, SchemaText]:
+    """OUTER as Confluent's registry has it: Java's client adds the entries of maps after all other messages."""
+    entry = "options { map_entry: true } " + field("key", 1, "STRING")
+    counts = f'nested_type {{ name: "CountsEntry" {entry}' + field("value", 2, "INT32") + "}"
+    orders = f'nested_type {{ name: "OrdersEntry" {entry}' + field("value", 2, "MESSAGE", of=".p.Outer.Order") + "}"
+    labels = f'nested_type {{ name: "LabelsEntry" {entry}' + field("value", 2, "STRING") + "}"
+    line = 'nested_type { name: "Line" ' + field("sku", 1, "STRING") + "}"
+    order = field("id", 1, "STRING") + field("labels", 2, "MESSAGE", label="REPEATED", of=".p.Outer.Order.LabelsEntry")
+    order = f'nested_type {{ name: "Order" {order} {line} {labels} }}'
+    invoice = 'nested_type { name: "Invoice" ' + field("number", 1, "STRING") + "}"
+    fields = field("counts", 1, "MESSAGE", label="REPEATED", of=".p.Outer.CountsEntry")
+    fields += field("orders", 2, "MESSAGE", label="REPEATED", of=".p.Outer.OrdersEntry")
+    made = file("p", f'name: "Outer" {fields} {order} {invoice} {counts} {orders}')
+    return made, text_of(made)
+
+
+@pytest.mark.parametrize("name", OUTER_PLACES)
+def test_the_place_of_a_message_in_a_text_does_not_count_the_entries_of_maps(name):
+    text, (descriptor, registered) = SchemaText("PROTOBUF", OUTER), of_registry()
+    place = OUTER_PLACES[name]
+    indexes = b"\0" if place == [0] else bytes((2 * len(place), *(2 * number for number in place)))
+    resolve = ProtobufDeserializer.__new__(ProtobufDeserializer)._get_message_desc_proto
+    assert resolve("p", descriptor, place)[0] == f"p.{name}"  # by Confluent's own client
+    target = format_of(QuerySchema(text, f"p.{name}"))
+    (value,) = target.write(pa.array([{}], pa.struct([])), b"").to_pylist()
+    assert value == indexes
+    for written in (text, registered):
+        rows = rows_of(pa.array([indexes]))
+        column = target.reader(written)(rows)
+        assert rows.faults.of(0) is None and column[0].is_valid
+    assert protobuf.same_file(text, registered)
+
+
+def test_the_place_of_a_message_in_a_descriptor_is_the_one_that_it_has_there():
+    """As protoc compiles a text, with the entry of a map where its field stands."""
+    entry = 'name: "AEntry" options { map_entry: true } ' + field("key", 1, "STRING") + field("value", 2, "INT32")
+    inner = 'name: "I" ' + field("n", 1, "INT32")
+    fields = field("a", 1, "MESSAGE", label="REPEATED", of=".t.A.AEntry")
+    compiled = text_of(file("t", f'name: "A" {fields} nested_type {{ {entry} }} nested_type {{ {inner} }}'))
+    target = format_of(QuerySchema(compiled, "t.A.I"))
+    assert target.write(pa.array([{"n": 1}]), b"").to_pylist() == [bytes((4, 0, 2, 8, 1))]
+    text = 'syntax = "proto3"; package t; message A { map<string, int32> a = 1; message I { int32 n = 1; } }'
+    assert not protobuf.same_file(SchemaText("PROTOBUF", text), compiled)  # the places are not the same
+
+
 CONVERTED = file(
     "converted",
     'name: "A" '
