@@ -108,14 +108,36 @@ def _decimal(parameters: Mapping[str, str]) -> Primitive:
 
 def _field(tree: Mapping[str, Any], above: Nesting) -> Field:
     """A field that a record's schema lacks has its default; an optional one is null else."""
-    kind, default = _type(tree, above), tree.get("default")
-    if default is not None and tree["type"] == "bytes":
-        plain = kind.branches[1] if isinstance(kind, Union) else kind
-        assert isinstance(plain, Primitive)
-        content = _unscaled(default, plain.scale) if plain.logical == "decimal" else _bytes(default)
-        default = content.decode("latin-1")  # as Avro has it
+    kind = _type(tree, above)
+    default = _default(tree.get("default"), kind)
     has_default = default is not None or isinstance(kind, Union)
     return Field(str(tree["field"]), kind, has_default, json.dumps(default, default=float))
+
+
+def _default(value: Any, kind: Avro) -> Any:
+    """As Avro has it: bytes are text of the code points 0 to 255, an entry is a record. One of another type stays so,
+    and is refused where it is needed.
+    """
+    match kind:
+        case _ if value is None:
+            return None
+        case Union():
+            return _default(value, kind.branches[1])
+        case Record() if kind.name == _ENTRY:
+            return {
+                field.name: _default(part, field.type) for field, part in zip(kind.fields, _pair(value), strict=True)
+            }
+        case Record() if isinstance(value, dict):
+            types = {field.name: field.type for field in kind.fields}
+            return {name: _default(part, types[name]) for name, part in value.items() if name in types}
+        case Array() if isinstance(value, list):
+            return [_default(item, kind.items) for item in value]
+        case Map() if isinstance(value, dict):
+            return {name: _default(item, kind.values) for name, item in value.items()}
+        case Primitive(name="bytes"):
+            content = _unscaled(value, kind.scale) if kind.logical == "decimal" else _bytes(value)
+            return content.decode("latin-1")
+    return value
 
 
 # -- values
@@ -179,13 +201,19 @@ def _block(items: list[bytes]) -> bytes:
 
 
 def _entry(encode_key: Encode, encode_value: Encode) -> Encode:
-    def encode(pair: Any) -> bytes:
-        if isinstance(pair, dict):  # as JsonSchemaConverter writes it
-            pair = [pair.get(_KEY), pair.get(_VALUE)] if len(pair) == 2 else []
-        key, value = pair
-        return encode_key(key) + encode_value(value)
+    def encode(value: Any) -> bytes:
+        key, item = _pair(value)
+        return encode_key(key) + encode_value(item)
 
     return encode
+
+
+def _pair(entry: Any) -> list[Any]:
+    """The key and the value of an entry."""
+    if isinstance(entry, dict):  # as JsonSchemaConverter writes it
+        entry = [entry.get(_KEY), entry.get(_VALUE)] if len(entry) == 2 else []
+    key, value = entry
+    return [key, value]
 
 
 def _integer(bits: int) -> Encode:

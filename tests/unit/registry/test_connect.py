@@ -278,6 +278,25 @@ def test_a_field_of_json_schema_that_a_record_lacks_has_its_default_and_one_that
     assert [rows.faults.of(number) for number in range(4)] == [None, Cause.UNDECODABLE, Cause.UNDECODABLE, None]
 
 
+BYTES = {"type": "string", "connect.type": "bytes"}
+
+
+def test_a_default_of_json_schema_has_its_type_at_any_depth():
+    entry = {"type": "object", "properties": {"key": {"type": "integer"}, "value": decimals(2)}}
+    new = of_fields(
+        id={"type": "integer"},
+        price=json.loads(of_fields(amount=decimals(2), raw=BYTES)) | {"default": {"amount": "BNI=", "raw": "AQI="}},
+        rates={"type": "array", "connect.type": "map", "items": entry, "default": [{"key": 1, "value": "BNI="}]},
+        raws=nullable({"type": "object", "additionalProperties": BYTES, "default": {"a": "AQI="}}),
+    )
+    target = format_of(QuerySchema(SchemaText("JSON", new), connect_types=True))
+    rows = rows_of(pa.array([b'{"id": 1}']))
+    (row,) = target.reader(SchemaText("JSON", of_fields(id={"type": "integer"})))(rows).to_pylist()
+    amount = Decimal("12.34")
+    rates = [{"key": 1, "value": amount}]
+    assert row == {"id": 1, "price": {"amount": amount, "raw": b"\1\2"}, "rates": rates, "raws": [("a", b"\1\2")]}
+
+
 @pytest.mark.parametrize(
     ("schema", "what"),
     [
@@ -550,6 +569,56 @@ def test_the_schemas_of_records_that_are_kept_have_a_bound_of_bytes():
         )
         assert sum(map(len, made._writers)) <= 10_000_000
     assert len(made._writers) > 5
+
+
+RAW = {"type": "bytes", "optional": False}
+AMOUNT = RAW | {"name": f"{CONNECT}.Decimal", "parameters": {"scale": "2"}}
+INTEGER = {"type": "int32", "optional": False}
+PRICE = struct({"field": "amount"} | AMOUNT, {"field": "raw"} | RAW, field("more", "bytes"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        (RAW, "AQI=", b"\1\2"),
+        (RAW | {"optional": True}, "AQI=", b"\1\2"),
+        (AMOUNT, "BNI=", Decimal("12.34")),
+        (AMOUNT, 12.34, Decimal("12.34")),
+        (
+            PRICE,
+            {"amount": "BNI=", "raw": "AQI=", "more": "AQI="},
+            {"amount": Decimal("12.34"), "raw": b"\1\2", "more": b"\1\2"},
+        ),
+        (PRICE, {"amount": 0.5, "raw": ""}, {"amount": Decimal("0.50"), "raw": b"", "more": None}),
+        ({"type": "array", "items": RAW}, ["AQI=", ""], [b"\1\2", b""]),
+        ({"type": "array", "items": PRICE, "optional": True}, [], []),
+        ({"type": "array", "items": AMOUNT}, ["BNI="], [Decimal("12.34")]),
+        ({"type": "map", "keys": {"type": "string"}, "values": RAW}, {"a": "AQI="}, [("a", b"\1\2")]),
+        ({"type": "map", "keys": INTEGER, "values": AMOUNT}, [[1, "BNI="]], [{"key": 1, "value": Decimal("12.34")}]),
+        ({"type": "map", "keys": RAW, "values": INTEGER}, [["AQI=", 1]], [{"key": b"\1\2", "value": 1}]),
+    ],
+)
+def test_a_default_has_its_type_at_any_depth(kind, default, expected):
+    """As the converter writes a value of it: bytes in base64, an entry as an array of key and value."""
+    wanted = struct(ID, {"field": "a", "default": default} | kind)
+    assert decoded(wanted, record(struct(ID), {"id": 1})) == [{"id": 1, "a": expected}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ({"type": "array", "items": RAW}, {"a": 1}),
+        ({"type": "array", "items": RAW}, ["no base64"]),
+        ({"type": "map", "keys": INTEGER, "values": INTEGER}, {"1": 1}),
+        ({"type": "map", "keys": INTEGER, "values": INTEGER}, [[1, 2, 3]]),
+        (PRICE, {"raw": "AQI="}),
+        (PRICE, ["BNI=", "AQI="]),
+    ],
+)
+def test_a_default_of_another_type_is_refused_by_the_querys_schema(kind, default):
+    wanted = struct(ID, {"field": "a", "default": default} | kind)
+    with pytest.raises((ConfigurationError, UndecodableRecord)):
+        connect_decoder(json.dumps(wanted))(pa.array([record(struct(ID), {"id": 1})]))
 
 
 def test_a_tombstone_and_a_payload_of_null_are_null():
