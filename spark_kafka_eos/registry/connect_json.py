@@ -88,7 +88,7 @@ def _required(tree: Mapping[str, Any], above: Nesting) -> Avro:
             return Array(_type(tree["items"], above))
         case "map":
             key, value = _type(tree["keys"], above), _type(tree["values"], above)
-            if key == Primitive("string"):
+            if isinstance(key, Primitive) and key.name == "string":  # AvroConverter leaves out its name, too
                 return Map(value)
             return Array(Record(_ENTRY, (Field(_KEY, key), Field(_VALUE, value))))
         case "bytes" if name == DECIMAL:
@@ -130,6 +130,8 @@ def _default(value: Any, kind: Avro) -> Any:
         case Record() if isinstance(value, dict):
             types = {field.name: field.type for field in kind.fields}
             return {name: _default(part, types[name]) for name, part in value.items() if name in types}
+        case Array() if isinstance(value, dict) and _is_object(kind):
+            return _default([*value.items()], kind)
         case Array() if isinstance(value, list):
             return [_default(item, kind.items) for item in value]
         case Map() if isinstance(value, dict):
@@ -154,7 +156,8 @@ def encoder(avro: Avro) -> Encode:
         case Record():
             return _record([(field.name, encoder(field.type)) for field in avro.fields])
         case Array():
-            return _array(encoder(avro.items))
+            encode = _array(encoder(avro.items))
+            return _object(encode) if _is_object(avro) else encode
         case Map():
             return _map(encoder(avro.values))
         case Primitive(logical="decimal"):
@@ -185,6 +188,20 @@ def _array(encode_item: Encode) -> Encode:
         return _block([encode_item(item) for item in value])
 
     return encode
+
+
+def _is_object(avro: Array) -> bool:
+    """Whether JsonConverter writes the array as an object: a map whose keys are strings that may be null. Its columns
+    are those of an AvroConverter, which writes it as an array, and so does JsonSchemaConverter.
+    """
+    if not (isinstance(avro.items, Record) and avro.items.name == _ENTRY):
+        return False
+    key = avro.items.fields[0].type
+    return isinstance(key, Union) and isinstance(key.branches[1], Primitive) and key.branches[1].name == "string"
+
+
+def _object(encode_entries: Encode) -> Encode:
+    return lambda value: encode_entries([*value.items()] if isinstance(value, dict) else value)
 
 
 def _map(encode_value: Encode) -> Encode:

@@ -8,7 +8,8 @@
 | a decimal's scale | `connect.parameters` |
 | optional | `oneOf` of null and the type |
 | the order of fields | `connect.index` |
-| a map; one whose keys are no strings | `additionalProperties`; an array of objects with `key` and `value` |
+| a map | `additionalProperties` |
+| a map whose keys are no strings, or may be null | an array of objects with `key` and `value` |
 
 A schema becomes one of Connect and a value Avro's bytes, as in connect_json and for the same reason: what a type that
 changed is read as is decided once.

@@ -604,6 +604,44 @@ def test_a_default_has_its_type_at_any_depth(kind, default, expected):
     assert decoded(wanted, record(struct(ID), {"id": 1})) == [{"id": 1, "a": expected}]
 
 
+TEXT = {"type": "string", "optional": True}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (TEXT | {"optional": False}, [("2026-01-02T03:04:05Z", 1)]),
+        (
+            TEXT | {"optional": False, "name": f"{DEBEZIUM}.time.ZonedTimestamp", "version": 1},
+            [("2026-01-02T03:04:05Z", 1)],
+        ),
+        (TEXT | {"optional": False, "name": f"{DEBEZIUM}.data.Uuid"}, [("2026-01-02T03:04:05Z", 1)]),
+        (TEXT | {"optional": False, "name": f"{DEBEZIUM}.data.Enum"}, [("2026-01-02T03:04:05Z", 1)]),
+        (TEXT, [{"key": "2026-01-02T03:04:05Z", "value": 1}]),
+        (
+            TEXT | {"name": f"{DEBEZIUM}.time.ZonedTimestamp"},
+            [{"key": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "value": 1}],
+        ),
+    ],
+)
+def test_a_map_whose_keys_are_strings_is_an_object_whatever_else_its_schema_says_of_them(keys, expected):
+    """The columns are those of AvroConverter: a map of Avro has keys without a name, and never null."""
+    kind = {"type": "map", "keys": keys, "values": INTEGER, "optional": False}
+    written = {"2026-01-02T03:04:05Z": 1}
+    schema = struct({"field": "a"} | kind)
+    assert decoded(schema, record(schema, {"a": written}), record(schema, {"a": {}})) == [{"a": expected}, {"a": []}]
+    lacking = struct(ID, {"field": "a", "default": written} | kind)
+    assert decoded(lacking, record(struct(ID), {"id": 1})) == [{"id": 1, "a": expected}]
+
+
+def test_a_map_of_json_schema_whose_keys_may_be_null_is_an_array():
+    entry = {"type": "object", "properties": {"key": nullable({"type": "string"}), "value": {"type": "integer"}}}
+    text = SchemaText("JSON", of_fields(a={"type": "array", "items": entry, "connect.type": "map"}))
+    rows = rows_of(pa.array([b'{"a": [{"key": "x", "value": 1}, {"key": null, "value": 2}]}']))
+    (row,) = format_of(QuerySchema(text, connect_types=True)).reader(text)(rows).to_pylist()
+    assert row == {"a": [{"key": "x", "value": 1}, {"key": None, "value": 2}]}
+
+
 @pytest.mark.parametrize(
     ("kind", "default"),
     [
