@@ -82,7 +82,7 @@ def decide(
         return refusal.other_id(token)
     if token is not None and _is_elsewhere(token, entry, cluster):
         return refusal.other_cluster(token, cluster, batch)
-    ahead = token is not None and _is_ahead(token, entry)
+    ahead = token is not None and is_ahead(token, entry)
     if token is not None and ahead and transaction == "open":
         return Finish(token=token)
     if isinstance(verdict, Refuse | Repeat):
@@ -104,7 +104,7 @@ def _is_elsewhere(token: Token, entry: LedgerEntry | UnreadableEntry | None, clu
     return not (isinstance(entry, LedgerEntry) and token.names(entry))
 
 
-def _is_ahead(token: Token, entry: LedgerEntry | UnreadableEntry | None) -> bool:
+def is_ahead(token: Token, entry: LedgerEntry | UnreadableEntry | None) -> bool:
     """Whether the token's batch was planned after the ledger's entry, which is not the same."""
     if isinstance(entry, UnreadableEntry):
         return False  # nothing is certain

@@ -117,7 +117,7 @@ class SharedTransaction:
         self._doubt = CommitDoubt(steps, self.owner, self.takeover, self.diagnosis_command)
         self._recovery = Recovery(options, cluster, steps, self.owner, hanging)
         self._table: ParticipantSteps | None = None
-        self._explaining: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        self._explaining: Callable[..., contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         if self.participant is not None:
             from spark_kafka_eos.transaction.two_phase import ParticipantSteps  # of few queries
 
@@ -136,6 +136,10 @@ class SharedTransaction:
         data, ProducerFenced if another driver has taken over.
         """
         failpoint("begun", batch.batch_id)
+        with self._explaining(batch):
+            return self._begin(batch)
+
+    def _begin(self, batch: MicroBatch) -> verdicts.Write | verdicts.Skip:
         self.owner.require_not_lost()
         try:
             verdict = self._owned(batch)
@@ -307,7 +311,8 @@ class SharedTransaction:
     def abort(self) -> None:
         """Abort the transaction: none of it becomes visible, and its epoch is invalid. Does nothing if none is open."""
         if self.steps.attempt.state in OPEN:
-            self.owner.abort()
+            with self._explaining():
+                self.owner.abort()
 
     def look(self, batch: MicroBatch, *, to_take: bool = False) -> OwnerLook:
         """What a process sees that holds no epoch: see `OwnerTakeover.look`."""

@@ -48,7 +48,7 @@ from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions
 from spark_kafka_eos.participants import refusal
-from spark_kafka_eos.participants.decide import Again, Finish, Prepared, prepared
+from spark_kafka_eos.participants.decide import Again, Finish, Prepared, is_ahead, prepared
 from spark_kafka_eos.participants.failure import error_to_text
 from spark_kafka_eos.participants.participant import Conflict, Participant
 from spark_kafka_eos.participants.token import Token, token_of
@@ -83,6 +83,7 @@ class ParticipantSteps:
         self._cluster, self._steps, self._owner, self._takeover = cluster, steps, owner, takeover
         self._table = TableParticipant(options, participant)
         self._command = command
+        self._batch: MicroBatch | None = None  # the one that has begun
         self._again: Token | None = None  # the batch is in the table, and is appended again
 
     @property
@@ -102,7 +103,7 @@ class ParticipantSteps:
             if isinstance(verdict, Finish):
                 if failed is not None:
                     raise failed
-                failed = self._finish(verdict.token)
+                failed = self._finish(verdict.token, batch)
                 continue
             if isinstance(verdict, Refuse) and self._table.ask() != self._table.last:
                 continue
@@ -132,16 +133,16 @@ class ParticipantSteps:
         entry = self._steps.ledger.entry
         return self._table.verdict(verdict, batch, transaction, entry, self._cluster.cluster_id())
 
-    def _finish(self, token: Token) -> KafkaEosError | None:
-        """Commit the transaction of `token`, of a process that is gone; the error if that failed. The next look shows
-        what became of it.
+    def _finish(self, token: Token, batch: MicroBatch) -> KafkaEosError | None:
+        """Commit the transaction of `token`, of a process that is gone; the error of `batch` if that failed. The next
+        look shows what became of it.
         """
         _log.warning("the table has %s, and its Kafka transaction is open: it is committed", token)
         try:
             end_transaction(self._cluster, token.identity, commit=True)
         except KafkaEosError as error:
             what = f"the table has {token}, and its Kafka transaction could not be committed ({error.what})"
-            return error.replaced(what=what, committed="table")
+            return error.replaced(what=what, committed="table" if token.names(batch) else None)
         return None
 
     # -- the table's commit
@@ -254,17 +255,29 @@ class ParticipantSteps:
             action="Start the query again: it commits the transaction, or appends the same rows to Kafka again.",
         ).replaced(committed="table")
 
-    # -- a batch that is appended again
+    # -- what errors say
 
     @contextlib.contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Let errors say that the table has the batch, if it is appended again."""
+    def explaining(self, batch: MicroBatch | None = None) -> Iterator[None]:
+        """Let errors say that the table has the batch if Kafka, as far as this process knows, has not: of `batch`,
+        which begins, or of the one that has begun.
+        """
+        self._batch = batch or self._batch
         try:
             yield
         except KafkaEosError as error:
-            if self._again is not None and error.committed == "nothing":
+            if error.committed == "nothing" and self._only_the_table_has_it():
                 raise error.replaced(committed="table") from error
             raise
+
+    def _only_the_table_has_it(self) -> bool:
+        token = self._table.token
+        return (
+            token is not None
+            and self._batch is not None
+            and token.names(self._batch)
+            and is_ahead(token, self._steps.ledger.entry)
+        )
 
 
 def _sent_nothing(error: Exception) -> bool:

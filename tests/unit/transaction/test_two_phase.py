@@ -8,7 +8,9 @@ import pytest
 
 from spark_kafka_eos.errors import (
     AttemptsExhausted,
+    BrokerUnreachable,
     CommitOutcomeUnknown,
+    KafkaEosError,
     LedgerRefused,
     ProducerFenced,
     TableFailed,
@@ -304,6 +306,93 @@ def test_an_end_whose_answer_is_lost_is_found_at_the_coordinator(kafka, table, p
     both_have(kafka, table, 0, 1)
 
 
+# -- what errors say of a batch that only the table has
+
+
+@pytest.mark.parametrize("api", ["FindCoordinator", "DescribeTransactions", "InitProducerId", "OffsetFetch"])
+def test_an_error_before_a_batch_is_appended_again_says_that_the_table_has_it(kafka, table, process, api):
+    run(process(), 0)
+    LAST["after the table's commit"][0](kafka, table)
+    killed(process(), 1, run="killed")
+    kafka.time_out()
+    kafka.meets[api] = lost
+    with pytest.raises(BrokerUnreachable) as failed:
+        run(process(), 1, run="next")
+    assert failed.value.committed == "table"
+    kafka.meets.clear()
+    run(process(), 1, run="last")
+    both_have(kafka, table, 0, 1)
+
+
+@pytest.mark.parametrize("api", ["DescribeTransactions", "InitProducerId"])
+def test_an_error_between_two_attempts_says_that_the_table_has_the_batch(kafka, table, process, api):
+    transaction = process()
+    run(transaction, 0)
+    original = table.commit
+
+    def commit(rows, token, *, after):
+        original(rows, token, after=after)
+        if rows is None:  # the fence that follows the timeout
+            kafka.meets[api] = lost
+
+    def late():
+        kafka.time_out()
+        table.commit = commit
+
+    table.after = late
+    with pytest.raises(BrokerUnreachable) as failed:
+        run(transaction, 1)
+    assert failed.value.committed == "table"
+    assert "The table has the batch, and Kafka does not show it yet" in str(failed.value)
+    kafka.meets.clear()
+    table.commit = original
+    run(process(), 1, run="next")
+    both_have(kafka, table, 0, 1)
+
+
+def test_a_driver_that_is_overtaken_while_only_the_table_has_its_batch_says_so(kafka, table, process):
+    first, second = process(), process()
+    run(first, 0, run="first")
+
+    def overtaken():
+        kafka.time_out()
+        kafka.before("Produce", kill)
+        killed(second, 1, run="second")
+
+    table.after = overtaken
+    with pytest.raises(ProducerFenced) as ended:
+        run(first, 1, run="first")
+    assert ended.value.committed == "table"
+    with pytest.raises(ProducerFenced) as ended:
+        first.begin(batch(1, run="first"))
+    assert ended.value.committed == "table"
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the table's batch", "another batch"])
+def test_an_open_transaction_that_cannot_be_committed_is_that_of_the_tables_batch_only(kafka, table, process, number):
+    run(process(), 0)
+    LAST["after the table's commit"][0](kafka, table)
+    killed(process(), 1, run="killed")
+    kafka.meets["EndTxn"] = lost
+    with pytest.raises(CommitOutcomeUnknown, match="its Kafka transaction could not be committed") as failed:
+        run(process(), number, run="next")
+    assert failed.value.committed == ("table" if number == 1 else "unknown")
+
+
+def test_an_error_says_nothing_of_the_table_if_kafka_has_its_batch_too(kafka, table, process):
+    transaction = process()
+    for number in range(2):
+        run(transaction, number)
+    kafka.meets["Produce"] = lost
+    with pytest.raises(KafkaEosError) as failed:
+        run(transaction, 2)
+    assert failed.value.committed == "nothing"
+    kafka.meets.clear()
+    with pytest.raises(LedgerRefused) as refused:  # a checkpoint from before the table's last batch
+        run(process(), 1, run="next", digest="planned again")
+    assert refused.value.committed == "nothing"
+
+
 # -- two drivers
 
 
@@ -427,8 +516,11 @@ def test_a_query_with_a_new_checkpoint_is_refused_if_what_the_lost_one_prepared_
     LAST["after the table's commit"][0](kafka, table)
     killed(process(), 1, run="killed")
     kafka.time_out()
-    with pytest.raises(LedgerRefused, match="whose Kafka transaction is over, but this is batch 0 of query new"):
+    with pytest.raises(
+        LedgerRefused, match="whose Kafka transaction is over, but this is batch 0 of query new"
+    ) as refused:
         run(process(), 0, query_id="new", sources=reads({SOURCE: 1}, {SOURCE: 2}), run="next")
+    assert refused.value.committed == "nothing"
     assert (kafka.values, table.rows) == (rows_of(0), rows_of(0) + rows_of(1))
     run(process(), 1, run="restored")
     both_have(kafka, table, 0, 1)
