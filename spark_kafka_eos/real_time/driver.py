@@ -116,9 +116,10 @@ class RealTimeDriver:
             raise ProducerFenced(
                 "this driver no longer knows whether the query is its own, so it starts no bucket again"
             )
+        last_commit = None if numbers is None else _serial(self._transaction.steps.ledger.entry)
         for _ in range(self._options.max_attempts):
             try:
-                return self._start(batch, count, numbers, to_end=to_end)
+                return self._start(batch, count, numbers, last_commit, to_end=to_end)
             except TransactionAborted as error:
                 _log.warning("batch %d of query %s: %s", batch.batch_id, batch.query_id, error.what)
                 self._transaction.abort()
@@ -130,12 +131,26 @@ class RealTimeDriver:
         ) from last
 
     def _start(
-        self, batch: MicroBatch, count: int | None, numbers: Collection[int] | None, *, to_end: bool
+        self,
+        batch: MicroBatch,
+        count: int | None,
+        numbers: Collection[int] | None,
+        last_commit: int | None,
+        *,
+        to_end: bool,
     ) -> list[Bucket]:
+        """`last_commit` is the serial of the entry that has started the buckets that run on, None if there are none."""
         transaction = self._transaction
         known = transaction.steps.ledger.entry if transaction.steps.holds else None
         transaction.begin(replace(batch, buckets=count or 0))
         entry = transaction.steps.ledger.entry
+        if last_commit not in (None, _serial(entry)):
+            # It took the query's id in an earlier attempt that failed, and all buckets. So this one took only the id.
+            raise transaction.owner.taken_over(" while this one started a bucket again").replaced(
+                action="This driver has ended, and the tasks of the other one go on unharmed. But this one has taken "
+                "the id from it before it could know: it ends with its next micro-batch. Then start the query again, "
+                "once."
+            )
         last = entry.buckets if isinstance(entry, LedgerEntry) else None
         chosen = count or last or 1
         self._parts = parts = by_bucket(batch.end, chosen)
@@ -351,6 +366,10 @@ def _go_on(buckets: Mapping[int, Bucket], parts: Mapping[int, Sequence[TopicPart
     return had == {number: set(part) for number, part in parts.items()} and all(
         ids.get(name, topic_id) == topic_id for name, topic_id in topics.items()
     )
+
+
+def _serial(entry: LedgerEntry | UnreadableEntry | None) -> int:
+    return 0 if entry is None else entry.serial
 
 
 def _up_to(ends: Offsets, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
