@@ -121,6 +121,8 @@ def arrow_stream(
 
         if (seconds := _seconds("real_time", real_time)) < 1:
             raise ConfigurationError("real_time", f"is {real_time!r}, but a batch lasts for a second at least")
+        if buckets is not None and buckets < 1:
+            raise ConfigurationError("buckets", f"is {buckets}, but nothing is read without a bucket")
         interval = None if commit_interval is None else _seconds("commit_interval", commit_interval)
         in_real_time = RealTimeWriter(where, reader, seconds, buckets=buckets, commit_interval=interval)
         return ranges.writeStream.foreachBatch(in_real_time)

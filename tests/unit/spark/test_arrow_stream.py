@@ -66,6 +66,12 @@ def test_a_limit_of_a_batchs_dead_letters_is_refused_in_real_time() -> None:
         arrow_stream(NO_SPARK, SOURCE, writer, real_time="5 minutes")
 
 
+@pytest.mark.parametrize("buckets", [0, -2])
+def test_in_real_time_there_is_one_bucket_at_least(buckets: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"'buckets': is {buckets}"):
+        arrow_stream(NO_SPARK, SOURCE, TransactionalWriter(SINK), real_time="5 minutes", buckets=buckets)
+
+
 def test_in_real_time_the_topics_that_rows_may_name_are_declared() -> None:
     nameless = {name: value for name, value in SINK.items() if name != "topic"}
     with pytest.raises(ConfigurationError, match="'outputTopics': is required in real time if rows name their topics"):
