@@ -159,10 +159,11 @@ class OffsetPlanner:
         if (back := self._other_records(begin, origin)) is not None:
             self._stream_end.forget(back)
             self._start.forget_times(back)
-            if begin != begin | back:
-                return begin | back
-            end = self._offsets.ends(begin)
-        end = self._stream_end.bounded(begin, self._offsets.caught_up(begin, end))
+            return begin | back if begin != begin | back else self._end(begin, origin, limited=limited)
+        caught_up = self._offsets.caught_up(begin, end)
+        if caught_up != end and all(begin.get(tp, 0) <= at for tp, at in caught_up.items()):
+            return self._end(begin, origin, limited=limited)  # perhaps the end of another leader, with other records
+        end = self._stream_end.bounded(begin, caught_up)
         boundary = self._replay.boundary(begin, end)
         if boundary is not None:
             end = {tp: min(end[tp], at) for tp, at in boundary.ends.items() if tp in end}
@@ -233,7 +234,7 @@ class OffsetPlanner:
         again = self._identity.created_again()
         if again:
             self._offsets.pin_anew(again)
-        back = {} if origin is None else self._identity.log_ends(origin, begin)
+        back = self._identity.log_ends(origin, begin)
         if not again and not back:
             return None
         return back | self._offsets.earliest({tp for tp in begin if tp.topic in again})

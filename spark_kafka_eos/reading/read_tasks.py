@@ -76,7 +76,7 @@ class TaskPlanner:
             perhaps_unread=perhaps_unread,
             created_again=created_again or {},
             latest=self._offsets.latest() if created_again else {},
-            log_ends={} if origin is None else self._identity.log_ends(origin, end),
+            log_ends=self._identity.log_ends(origin, end),
         )
         for lost in plan.lost:
             count = "" if lost.offsets is None else f": {lost.offsets:,} offsets"

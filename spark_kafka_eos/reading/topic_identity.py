@@ -4,6 +4,9 @@ Three facts show it, and the source writes them to the checkpoint with each batc
 cluster's id (KIP-78), each topic's id (KIP-516) and each partition's leader epoch (KIP-320). Not obvious:
 - A leader epoch is that of the leader that returned the end: ListOffsets sends the epoch that we know, and a later
   leader refuses it. So no record before the end has a later epoch.
+- The epochs that are recorded with an end are those of the last comparison, which comes after it was looked up. They
+  are not those that are known by then: a leader that was elected in between may have a truncated log, and nobody would
+  compare it.
 - A log can only be truncated when a leader is elected. So leaders are asked about the partitions that have another
   leader than when the offsets were planned, which costs nothing in most batches.
 - A broker that lags behind may still return the id of a deleted topic. So others are asked before another id counts
@@ -33,6 +36,7 @@ class TopicIdentity:
         self._current: dict[str, uuid.UUID] = {}
         self._past: set[uuid.UUID] = set()
         self._loaded = False
+        self._compared: dict[TopicPartition, int] = {}  # the epochs of the leaders at the last comparison
         self._confirmed: dict[TopicPartition, int] = {}  # the epoch of the leader that has the offsets' records
 
     # -- the checkpoint
@@ -66,13 +70,15 @@ class TopicIdentity:
             )
 
     def origin(self, offsets: Iterable[TopicPartition]) -> Origin:
-        """What offsets of these partitions mean that are planned now."""
+        """What offsets of these partitions mean that are planned now, since the last comparison."""
         partitions = list(offsets)
         topics = sorted({tp.topic for tp in partitions})
         return Origin(
             cluster=self._cluster.cluster_id(),
             topic_ids={name: self._ids[name] for name in topics if name in self._ids},
-            leader_epochs=self._cluster.leader_epochs(partitions),
+            leader_epochs={
+                tp: self._compared.get(tp, epoch) for tp, epoch in self._cluster.leader_epochs(partitions).items()
+            },
             finds_pattern=True,
         )
 
@@ -101,18 +107,21 @@ class TopicIdentity:
         self._ids |= again
         return set(again)
 
-    def log_ends(self, origin: Origin, offsets: Offsets) -> dict[TopicPartition, int]:
+    def log_ends(self, origin: Origin | None, offsets: Offsets) -> dict[TopicPartition, int]:
         """Where the logs end that the leaders of `origin` had, of the partitions in which that is before `offsets`.
 
-        Asks only about partitions that have another leader since. Raises AuthorizationFailed, BrokerError,
-        BrokerUnreachable.
+        Asks only about partitions that have another leader since; of an origin that is not known, about none. Raises
+        AuthorizationFailed, BrokerError, BrokerUnreachable.
         """
+        self._compared = {}
+        if origin is None:
+            return {}
         epochs = {
             tp: epoch
             for tp, epoch in origin.leader_epochs.items()
             if tp in offsets and origin.topic_ids.get(tp.topic) == self._current.get(tp.topic)
         }
-        now = self._cluster.leader_epochs(epochs)
+        self._compared = now = self._cluster.leader_epochs(epochs)
         changed = {tp: epochs[tp] for tp, epoch in now.items() if epoch > self._confirmed.get(tp, epochs[tp])}
         if not changed:
             return {}
@@ -125,7 +134,8 @@ class TopicIdentity:
         before = {tp: end for tp, end in ends.items() if end < offsets[tp]}
         for tp, end in sorted(before.items()):
             log.warning("the log of %s was truncated to %d since leader epoch %d", tp, end, changed[tp])
-        self._confirmed |= self._cluster.leader_epochs(changed.keys() - before.keys())
+        now |= self._cluster.leader_epochs(changed)  # of the leaders that have answered
+        self._confirmed |= {tp: now[tp] for tp in changed.keys() - before.keys()}
         return before
 
 

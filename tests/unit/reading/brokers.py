@@ -50,6 +50,7 @@ class Brokers(KafkaModel):
 
     def __init__(self, **topics):
         super().__init__(nodes=1)
+        self.before_times = None  # what happens just before the next look-up by time arrives
         self.has(**topics)
 
     def has(self, **topics):
@@ -91,12 +92,18 @@ class Brokers(KafkaModel):
 
     def handle(self, node, api, version, request):
         if api == "ListOffsets" and request.topics[0].partitions[0].timestamp not in (-1, -2):
-            return self._at_times(request)
+            if (happens := self.before_times) is not None:
+                self.before_times = None
+                happens()
+            return self._at_times(node, request)
         return super().handle(node, api, version, request)
 
-    def _at_times(self, request):
+    def _at_times(self, node, request):
         def listed(topic, wanted):
-            log = self.partitions[TopicPartition(topic.name, wanted.partition_index)]
+            tp = TopicPartition(topic.name, wanted.partition_index)
+            if code := self.topics.refusal(node, tp, wanted.current_leader_epoch):
+                return SimpleNamespace(partition_index=wanted.partition_index, error_code=code, offset=-1, timestamp=-1)
+            log = self.partitions[tp]
             if wanted.timestamp == -3:
                 return SimpleNamespace(
                     partition_index=wanted.partition_index, error_code=0, offset=0, timestamp=log.end_offset - 1

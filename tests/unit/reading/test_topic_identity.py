@@ -344,3 +344,53 @@ def test_offsets_without_an_origin_are_data_loss_where_the_log_ends_before_them_
 ):
     with pytest.raises(DataLoss, match=said):
         batch_after(open_positions(Brokers(t=[log])), json_of(t=[29]))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_log_truncated_after_it_was_compared_and_before_its_end_is_recorded_is_noticed_with_the_next_batch(
+    open_positions, restarted
+):
+    brokers = Brokers(t=[(0, 29)])
+    given = {"endingTimestamp": "1000000"}
+    source = open_positions(brokers, **given)
+    start = one_batch(source)
+    brokers.has(t=[(0, 40)])
+
+    def truncated():
+        brokers.has(t=[(0, 80)])
+        brokers.elect(T0, at=20)
+
+    brokers.before_times = truncated
+    end, read = batch_after(source, start)
+    assert (end, read) == (json_of(t=[40]), {0: (29, 40)})
+    brokers.seconds += 10
+    with pytest.raises(DataLoss, match="t-0 from 40 .*the log ends at 20"):
+        batch_after(open_positions(brokers, **given) if restarted else source, end)
+
+
+@pytest.mark.parametrize("at", [29, 20], ids=["whose log has all", "whose log was truncated"])
+def test_an_end_that_is_looked_up_again_at_another_leader_is_compared_with_its_log(open_positions, at):
+    brokers = Brokers(t=[(0, 29)])
+    start = one_batch(open_positions(brokers))
+    brokers.has(t=[(0, 15)])  # a paused broker, which knows of no other leader
+    source = open_positions(brokers)
+
+    def another_leader(request, answer):
+        del brokers.meets["Metadata"]
+        brokers.before("Metadata", elected)
+        return answer()
+
+    def elected():
+        brokers.has(t=[(0, 80)])
+        brokers.elect(T0, at=at)
+
+    brokers.before("ListOffsets", lambda: brokers.meets.update(Metadata=another_leader))
+    if at == 20:
+        with pytest.raises(DataLoss, match="t-0 from 29 .*the log ends at 20"):
+            batch_after(source, start)
+        return
+    end, read = batch_after(source, start)
+    assert read == {0: (29, 80)}
+    assert origin_of(end).leader_epochs == {T0: 1}
+    brokers.seconds += 10
+    assert source.latest(end, limited=False) == end
