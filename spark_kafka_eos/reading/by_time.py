@@ -18,7 +18,7 @@ Source: KIP-79, KIP-98, UnifiedLog.fetchOffsetByTimestamp of Kafka 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
 import numpy as np
@@ -49,10 +49,13 @@ class OffsetsByTime:
         # Up to where no visible record has this time (ms since 1970) or a later one.
         self._looked: dict[tuple[TopicPartition, int], int] = {}
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """The logs of these are others now."""
-        others = set(partitions)
-        self._looked = {key: offset for key, offset in self._looked.items() if key[0] not in others}
+    def forget(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> None:
+        """These are others now, or have other records."""
+        self._looked = {
+            (tp, time): offset
+            for (tp, time), offset in self._looked.items()
+            if tp.topic not in topics and tp not in partitions
+        }
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first visible record at or after each time (ms since 1970); None if there is none.
@@ -65,7 +68,7 @@ class OffsetsByTime:
                 return self._offsets(times)
             except DataLoss as error:
                 log.info("looking up offsets by time again: %s", error.what)
-                self.forget(times)
+                self.forget((), times)
         return self._offsets(times)
 
     def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

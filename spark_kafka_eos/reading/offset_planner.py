@@ -157,8 +157,6 @@ class OffsetPlanner:
         if end != begin:
             self._partitions.current(now=True)  # are these still the topics that the query has read so far?
         if (back := self._other_records(begin, origin)) is not None:
-            self._stream_end.forget(back)
-            self._start.forget_times(back)
             return begin | back if begin != begin | back else self._end(begin, origin, limited=limited)
         caught_up = self._offsets.caught_up(begin, end)
         if caught_up != end and all(begin.get(tp, 0) <= at for tp, at in caught_up.items()):
@@ -237,6 +235,8 @@ class OffsetPlanner:
         back = self._identity.log_ends(origin, begin)
         if not again and not back:
             return None
+        self._stream_end.forget(again, back.keys())
+        self._start.forget_times(again, back.keys())
         return back | self._offsets.earliest({tp for tp in begin if tp.topic in again})
 
     def _waits(self, available: int) -> bool:

@@ -123,7 +123,7 @@ class SourceStart:
             self._by_time = OffsetsByTime(self._cluster, self._options.isolation_level)
         return self._by_time.offsets(times)
 
-    def forget_times(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the offsets by time of partitions that have other records now."""
+    def forget_times(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> None:
+        """Forget the offsets by time of topics that are others now, and of partitions that have other records."""
         if self._by_time is not None:
-            self._by_time.forget(partitions)
+            self._by_time.forget(topics, partitions)

@@ -16,7 +16,7 @@ Not obvious:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from spark_kafka_eos.kafka.logs import logger
@@ -45,10 +45,11 @@ class StreamEnd:
         }
         self._bounds = dict(self._recorded)
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """The logs of these are others now."""
-        for tp in partitions:
-            self._bounds.pop(tp, None)
+    def forget(self, topics: Collection[str], partitions: Collection[TopicPartition]) -> None:
+        """These are others now, or have other records."""
+        self._bounds = {
+            tp: offset for tp, offset in self._bounds.items() if tp.topic not in topics and tp not in partitions
+        }
 
     def bounded(self, begin: Offsets, end: Offsets) -> dict[TopicPartition, int]:
         """`end` of the batch after `begin`, or the end of the stream; without partitions that are left unread.

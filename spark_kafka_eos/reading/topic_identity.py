@@ -105,6 +105,7 @@ class TopicIdentity:
             log.warning("topic %s was deleted and created again: its id is %s and was %s", name, topic_id, ids[name])
             past.add(ids[name])
         self._ids |= again
+        self._confirmed = {tp: epoch for tp, epoch in self._confirmed.items() if tp.topic not in again}
         return set(again)
 
     def log_ends(self, origin: Origin | None, offsets: Offsets) -> dict[TopicPartition, int]:

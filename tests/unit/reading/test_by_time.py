@@ -140,7 +140,7 @@ def test_a_stream_that_asks_again_looks_only_at_what_is_new(brokers):
     assert lookup.offsets({T0: 100}) == {T0: 11}
     [only] = brokers.sent("Fetch")[asked:]
     assert only.topics[0].partitions[0].fetch_offset == 10
-    lookup.forget([T0])
+    lookup.forget((), [T0])
     assert lookup.offsets({T0: 45}) == {T0: 7}
 
 

@@ -11,6 +11,7 @@ from spark_kafka_eos.errors import ConfigurationError, DataLoss
 from spark_kafka_eos.kafka.partitions import TopicPartition, offsets_from_json
 from spark_kafka_eos.source_offset import SourceOffset
 from tests.unit.reading.brokers import OPEN, T0, T1, Brokers, json_of, ranges, recorded
+from tests.unit.reading.test_by_time import Brokers as Transactional
 
 BY_TIME = [{"endingTimestamp": "20"}, {"endingOffsetsByTimestamp": '{"t": {"0": 20}}'}]  # times are offsets here
 T2 = TopicPartition("t", 2)
@@ -237,3 +238,27 @@ def test_a_partition_that_there_is_not_must_not_be_listed(open_positions):
     source = open_positions(Brokers(t=[(0, 30)]), endingOffsets=LISTED[1])
     with pytest.raises(ConfigurationError, match="lists t-1, which this query does not read"):
         source.latest(json_of(t=[5]), limited=True)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_end_by_time_of_a_topic_that_was_left_out_and_created_again_is_looked_up_from_its_beginning(
+    open_positions, restarted
+):
+    brokers = Transactional()
+    given = {"endingTimestamp": "100", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    source = open_positions(brokers, **given)
+    for _ in range(10):
+        brokers.write(10, 20)
+    end = recorded(source.latest(OPEN, limited=False))
+    assert end == json_of(t=[30]), "no record has this time"
+    brokers.topics.delete("t")
+    brokers.world.now += 10
+    end = recorded(source.latest(end, limited=False))
+    assert offsets_from_json(end) == {}
+    brokers.topics.create("t", 1)
+    brokers.world.now += 10
+    for times in ((10, 20), (150, 160), (170, 180)):
+        brokers.write(*times)
+    if restarted:
+        source = open_positions(brokers, **given)
+    assert read_all(source, end) == (json_of(t=[3]), [{0: (0, 3)}])

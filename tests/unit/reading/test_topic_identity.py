@@ -394,3 +394,27 @@ def test_an_end_that_is_looked_up_again_at_another_leader_is_compared_with_its_l
     assert origin_of(end).leader_epochs == {T0: 1}
     brokers.seconds += 10
     assert source.latest(end, limited=False) == end
+
+
+def test_a_topic_that_was_left_out_and_created_again_is_compared_as_a_new_one(open_positions):
+    brokers = Brokers(t=[(0, 29)], u=[(0, 5)])
+    source = open_positions(brokers, subscribe="t,u", startingOffsets="earliest", removedTopics="t")
+    end = one_batch(source)
+    for _ in range(3):
+        brokers.elect(T0)
+    brokers.has(u=[(0, 6)], t=[(0, 29)])
+    brokers.seconds += 10
+    end, _ = batch_after(source, end)
+    brokers.delete("t")
+    brokers.has(u=[(0, 7)])
+    end, _ = batch_after(source, end)
+    assert end == json_of(u=[7])
+    brokers.has(t=[(0, 29)])
+    brokers.seconds += 10
+    end, read = batch_after(source, end)
+    assert (end, read) == (json_of(t=[29], u=[7]), {0: (0, 29)})
+    brokers.has(t=[(0, 80)])
+    brokers.elect(T0, at=20)
+    brokers.seconds += 10
+    with pytest.raises(DataLoss, match="t-0 from 29 .*the log ends at 20"):
+        batch_after(source, end)
