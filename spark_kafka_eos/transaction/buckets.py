@@ -6,6 +6,10 @@ asked first. It can only be the last one, because a task appends nothing before 
 its partitions. If it is open then, the coordinator is asked again while it ends: its task may still live, and commit it
 before InitProducerId can abort it. And an open transaction of a later epoch than the one that was taken does not hang:
 it is that of another driver's task.
+
+What the coordinator said before counts only if the epoch that InitProducerId gives is the next one. If a transaction
+has ended in between, that took an epoch, too: but for a commit in TV1, which follows a commit, because after an abort
+no task has the epoch.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Literal
 
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, UnknownTopic
@@ -44,6 +49,15 @@ def last_outcome(facts: OwnerFacts) -> Literal["committed", "aborted", "unknown"
     return "unknown"
 
 
+def known_once_taken(facts: OwnerFacts, taken: ProducerIdentity) -> OwnerFacts:
+    """What is known after `facts` once InitProducerId has returned `taken`: not how the last transaction ended, if that
+    may have been another one.
+    """
+    if not isinstance(facts, TransactionFacts) or taken.producer == (facts.producer_id, facts.epoch + 1):
+        return facts
+    return replace(facts, state="Empty")
+
+
 class Buckets:
     """The buckets of one query, for who has taken the query's own transactional id. Not thread-safe.
 
@@ -68,8 +82,8 @@ class Buckets:
             self._note(number, describe.settled(self._cluster, ask))
             if number in self.identities:
                 self._former[number] = self.identities[number].producer_id
-            look = functools.partial(self._look_again, number)
-            self._initialise(number, look)
+            self._initialise(number, functools.partial(self._look_again, number))
+            self._facts[number] = known_once_taken(self._facts[number], self.identities[number])
         self._end_hanging(taken)
 
     def existing(self, least: int) -> int:

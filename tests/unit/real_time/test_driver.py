@@ -888,6 +888,34 @@ def test_what_a_task_that_still_lives_commits_before_its_bucket_is_taken_is_not_
     assert [entry.content for entry in kafka.partitions[out].committed()] == [(b"value",)]
 
 
+@pytest.mark.parametrize("of", ["the task", "another driver"])
+def test_what_begins_after_the_coordinator_was_asked_and_is_aborted_does_not_become_visible(
+    kafka: _Kafka, of: str
+) -> None:
+    """The transaction of which the coordinator told was committed."""
+    run, live, out = Run(kafka, "run 1"), Run(kafka, "run 3"), TopicPartition("out", 0)
+    bucket, _ = run.driver.start(run.batch(), 2)
+    task = _task(run, bucket)
+    task.commit([], {part.partition: 5 for part in bucket.ranges})
+
+    def abort_another_first(request: Any, answer: Callable[[], Any]) -> Any:
+        if request.transactional_id != bucket.identity.transactional_id:
+            return answer()
+        del kafka.meets["InitProducerId"]
+        is_own = of == "the task"
+        began = replace(bucket, identity=task.identity) if is_own else live.driver.start(live.batch(1), 2)[0]
+        _appends(run if is_own else live, began, out)
+        kafka.leaves_out = lambda joined: out if out in joined else None
+        kafka.transactions.coordinators[BUCKETS[0]].time_out()
+        del kafka.leaves_out
+        return answer()
+
+    kafka.meets["InitProducerId"] = abort_another_first
+    with pytest.raises(LedgerRefused, match="ended before its coordinator was asked how"):
+        Run(kafka, "run 2").start(1)
+    assert kafka.partitions[out].committed() == []
+
+
 def test_a_late_driver_does_not_take_the_transaction_of_the_live_ones_task_for_one_that_hangs(kafka: _Kafka) -> None:
     first, out = Run(kafka, "run 1"), TopicPartition("out", 0)
     _commits(first, first.driver.start(first.batch(), 2), 5)
