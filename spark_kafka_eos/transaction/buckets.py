@@ -7,9 +7,10 @@ its partitions. If it is open then, the coordinator is asked again while it ends
 before InitProducerId can abort it. And an open transaction of a later epoch than the one that was taken does not hang:
 it is that of another driver's task.
 
-What the coordinator said before counts only if the epoch that InitProducerId gives is the next one. If a transaction
-has ended in between, that took an epoch, too: but for a commit in TV1, which follows a commit, because after an abort
-no task has the epoch.
+InitProducerId leaves nothing of what the coordinator knew. So it is sent only once the leaders answer that have to say
+what hangs. And what the coordinator said before counts only if the epoch that is given then is the next one. If a
+transaction has ended in between, that took an epoch, too: but for a commit in TV1, which follows a commit, because
+after an abort no task has the epoch.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Literal
 from spark_kafka_eos.errors import LedgerRefused, ProducerFenced, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
-from spark_kafka_eos.kafka.protocol import describe
+from spark_kafka_eos.kafka.protocol import describe, offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import ProducerState, TransactionFacts
 from spark_kafka_eos.kafka.protocol.transactions import init_producer_id
@@ -47,6 +48,21 @@ def last_outcome(facts: OwnerFacts) -> Literal["committed", "aborted", "unknown"
         case TransactionFacts(state="PrepareEpochFence" | "PrepareAbort" | "CompleteAbort"):
             return "aborted"
     return "unknown"
+
+
+def known_of(before: OwnerFacts, facts: OwnerFacts, taken: ProducerIdentity | None) -> OwnerFacts:
+    """What is known of an id of which its coordinator has said `before`, and now says `facts`. If it is still as this
+    process has `taken` it, no transaction was begun since.
+    """
+    if (
+        isinstance(before, TransactionFacts)
+        and isinstance(facts, TransactionFacts)
+        and facts.state == "Empty"
+        and taken is not None
+        and taken.producer == (facts.producer_id, facts.epoch)
+    ):
+        return replace(facts, state=before.state)
+    return facts
 
 
 def known_once_taken(facts: OwnerFacts, taken: ProducerIdentity) -> OwnerFacts:
@@ -79,9 +95,13 @@ class Buckets:
         taken = sorted(numbers)
         for number in taken:
             ask = functools.partial(described, self._cluster, self._id(number))
-            self._note(number, describe.settled(self._cluster, ask))
-            if number in self.identities:
-                self._former[number] = self.identities[number].producer_id
+            facts, last = describe.settled(self._cluster, ask), self.identities.get(number)
+            known = known_of(self._facts.get(number), facts, last)
+            if known is facts and last is not None:
+                self._former[number] = last.producer_id
+            self._note(number, known)
+        self._require_leaders(taken)
+        for number in taken:
             self._initialise(number, functools.partial(self._look_again, number))
             self._facts[number] = known_once_taken(self._facts[number], self.identities[number])
         self._end_hanging(taken)
@@ -98,6 +118,11 @@ class Buckets:
         self._facts[number] = facts
         if isinstance(facts, TransactionFacts):
             self._hanging.note(facts)
+
+    def _require_leaders(self, numbers: Iterable[int]) -> None:
+        """Raise what ListOffsets raises if a leader that these buckets may have to ask what hangs does not answer."""
+        if any(isinstance(self._facts[number], TransactionFacts) for number in numbers):
+            offsets.earliest(self._cluster, self._written())
 
     def _look_again(self, number: int) -> None:
         """Ask how the transaction ends that InitProducerId may have aborted, or its task committed before. If the

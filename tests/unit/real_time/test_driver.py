@@ -59,6 +59,7 @@ SOURCE = [TopicPartition("in", 0), TopicPartition("in", 1)]
 BUCKETS = ["copy.bucket-0", "copy.bucket-1"]
 LEDGER = TopicPartition(OPTIONS.ledger_topic, 0)
 CONCURRENT_TRANSACTIONS = 51
+NOT_LEADER_OR_FOLLOWER = 6
 
 
 class _Kafka(KafkaModel):
@@ -914,6 +915,51 @@ def test_what_begins_after_the_coordinator_was_asked_and_is_aborted_does_not_bec
     with pytest.raises(LedgerRefused, match="ended before its coordinator was asked how"):
         Run(kafka, "run 2").start(1)
     assert kafka.partitions[out].committed() == []
+
+
+def test_a_stop_leaves_it_known_how_a_transaction_ended_while_a_partition_has_no_leader(kafka: _Kafka) -> None:
+    """Without a leader nobody can say whether the partition has the marker."""
+    run, out = Run(kafka, "run 1"), TopicPartition("out", 0)
+    bucket, _ = run.driver.start(run.batch(), 2)
+    kafka.leaves_out = lambda joined: out if out in joined else None
+    rows = pa.RecordBatch.from_pydict({"key": [b"key"], "value": [b"value"]})
+    _task(run, bucket).commit([rows], {part.partition: 5 for part in bucket.ranges})
+    del kafka.leaves_out
+    kafka.meets["Metadata"] = _without_leader(out.topic)
+    run.cluster.refresh([out.topic])
+    with pytest.raises(KafkaEosError, match="out"):
+        run.driver.end(run.batch())
+    del kafka.meets["Metadata"]
+    assert Run(kafka, "run 2").start(1)[SOURCE[0]] == 5
+    assert [entry.content for entry in kafka.partitions[out].committed()] == [(b"value",)]
+
+
+def test_a_driver_that_has_taken_a_bucket_still_knows_how_its_last_transaction_ended(kafka: _Kafka) -> None:
+    """If the partition loses its leader just when the bucket is taken."""
+    run, out = Run(kafka, "run 1"), TopicPartition("out", 0)
+    bucket, _ = run.driver.start(run.batch(), 2)
+    kafka.leaves_out = lambda joined: out if out in joined else None
+    rows = pa.RecordBatch.from_pydict({"key": [b"key"], "value": [b"value"]})
+    _task(run, bucket).commit([rows], {part.partition: 5 for part in bucket.ranges})
+    del kafka.leaves_out
+    kafka.meets["DescribeProducers"] = refused_with(NOT_LEADER_OR_FOLLOWER)
+    for _ in range(2):
+        with pytest.raises(KafkaEosError, match="DescribeProducers"):
+            run.driver.end(run.batch())
+    del kafka.meets["DescribeProducers"]
+    assert run.start(1)[SOURCE[0]] == 5
+    assert [entry.content for entry in kafka.partitions[out].committed()] == [(b"value",)]
+
+
+def _without_leader(name: str) -> Callable[[Any, Callable[[], Any]], Any]:
+    def meet(_request: Any, answer: Callable[[], Any]) -> Any:
+        answered = answer()
+        for topic in answered.topics:
+            for partition in topic.partitions if topic.name == name else ():
+                partition.leader_id = -1
+        return answered
+
+    return meet
 
 
 def test_a_late_driver_does_not_take_the_transaction_of_the_live_ones_task_for_one_that_hangs(kafka: _Kafka) -> None:

@@ -9,7 +9,7 @@ import pytest
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.sequences import LAST_EPOCH
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
-from spark_kafka_eos.transaction.buckets import known_once_taken, last_outcome
+from spark_kafka_eos.transaction.buckets import known_of, known_once_taken, last_outcome
 
 COMMITTED = TransactionFacts(
     transactional_id="copy.bucket-0",
@@ -40,3 +40,15 @@ def test_it_is_not_known_if_another_transaction_may_have_ended_since(epoch: int,
     producer_id, given_epoch = given
     taken = replace(TAKEN, producer_id=producer_id, epoch=given_epoch)
     assert last_outcome(known_once_taken(replace(COMMITTED, epoch=epoch), taken)) == "unknown"
+
+
+def test_it_stays_known_of_an_id_that_is_as_this_process_has_taken_it() -> None:
+    empty = replace(COMMITTED, state="Empty", epoch=4)
+    known = known_of(COMMITTED, empty, TAKEN)
+    assert known == replace(COMMITTED, epoch=4)
+    assert last_outcome(known_once_taken(known, replace(TAKEN, epoch=5))) == "committed"
+
+
+@pytest.mark.parametrize("taken", [None, replace(TAKEN, epoch=3), replace(TAKEN, producer_id=6)])
+def test_it_is_not_known_of_an_id_that_another_process_has_taken(taken: ProducerIdentity | None) -> None:
+    assert last_outcome(known_of(COMMITTED, replace(COMMITTED, state="Empty", epoch=4), taken)) == "unknown"

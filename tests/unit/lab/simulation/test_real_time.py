@@ -20,8 +20,8 @@ BEGIN_AT = {
     "buckets-keep-their-epochs": 0,
     "only-the-new-buckets-are-taken": 400,
     "nothing-is-committed-before-the-tasks": 0,
-    "held-is-not-asked": 60,
-    "whoever-ends-takes-the-buckets": 150,
+    "held-is-not-asked": 160,
+    "whoever-ends-takes-the-buckets": 210,
 }
 
 
