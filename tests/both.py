@@ -18,7 +18,7 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions, sink_options
-from spark_kafka_eos.participants.participant import Conflict, TableVersion
+from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
 from spark_kafka_eos.transaction.commit import commit_batch
 from spark_kafka_eos.transaction.shared import SharedTransaction
 from tests.batches import BY_DRIVER, appended_to, reads
@@ -89,7 +89,7 @@ class Kafka(KafkaModel):
             coordinator.time_out()
 
 
-def driver(kafka: Kafka, table: Table, options: SinkOptions = OPTIONS) -> SharedTransaction:
+def driver(kafka: Kafka, table: Participant, options: SinkOptions = OPTIONS) -> SharedTransaction:
     """A new process of the query."""
     cluster, decide = kafka.cluster(PATIENCE), decide_micro_batch(options)
     return SharedTransaction(options, cluster, decide, participant=table, clock=kafka.clock)

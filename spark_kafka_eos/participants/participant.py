@@ -46,9 +46,11 @@ class Participant(Protocol):
         """Commit `rows` and `token` atomically as version `after + 1`, if the version is still `after`; else raise
         Conflict, and change nothing.
 
-        `rows` is what was passed to `write_table`, None if there are none. A commit without rows and with the token
-        that is there is a fence: each commit that was planned after the same version fails from then on, even if it was
-        sent before.
+        `rows` is what was passed to `write_table`, None if there are none: the same object in each attempt at a batch,
+        so leave it as it is. What can be read only once, such as a generator, is a list of what it gave.
+
+        A commit without rows and with the token that is there is a fence: each commit that was planned after the same
+        version fails from then on, even if it was sent before.
         """
         ...
 

@@ -40,8 +40,10 @@ class SqlTable:
     them to several tables of the database, or changes what is there; it must neither commit nor roll back. `key` names
     the query, and must be no other's. `mark` is the driver's placeholder, `?` for sqlite3, `%s` for psycopg.
 
-    The rows are a DataFrame, which is read partition by partition into the driver, or any iterable of tuples. Of a
-    DataFrame, a TIMESTAMP is a datetime in UTC, with its time zone, and a TIMESTAMP_NTZ one without.
+    The rows are a DataFrame, which is read partition by partition into the driver, or a list of tuples: what `commit`
+    gets must be there again if it is repeated. Of a DataFrame, a TIMESTAMP is a datetime in UTC, with its time zone,
+    and a TIMESTAMP_NTZ one without. The function `insert` can read a DataFrame's rows once; a second loop over them
+    raises TableFailed.
 
     `create` and the first `commit` raise ConfigurationError if what a cursor of the driver writes is not in the
     transaction of its connection.
@@ -89,7 +91,7 @@ class SqlTable:
             if isinstance(self._insert, str):
                 cursor.executemany(self._insert, _tuples(rows))
             else:
-                self._insert(cursor, _tuples(rows))
+                self._insert(cursor, _Once(_tuples(rows)) if _is_frame(rows) else rows)
             failpoint("table half committed")
             statement = "UPDATE kafka_eos SET token = ? WHERE name = ? AND version = ?"
             cursor.execute(self._marked(statement), (token, self._key, after + 1))
@@ -172,6 +174,26 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def _is_frame(rows: Any) -> bool:
+    return hasattr(rows, "toLocalIterator")
+
+
 def _tuples(rows: Any) -> Iterable[tuple[Any, ...]]:
-    tuples: Iterable[tuple[Any, ...]] = rows_of(rows) if hasattr(rows, "toLocalIterator") else rows
+    tuples: Iterable[tuple[Any, ...]] = rows_of(rows) if _is_frame(rows) else rows
     return tuples
+
+
+class _Once:
+    """Rows that are read once. A second loop over them would find none, and leave its table without them."""
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._rows: Iterable[tuple[Any, ...]] | None = rows
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        rows, self._rows = self._rows, None
+        if rows is None:
+            raise TableFailed(
+                "`insert` reads its rows a second time, but a DataFrame's rows can be read once",
+                action="Let `insert` make a list of them first (list(rows)), or do all with each row in one loop.",
+            )
+        return iter(rows)

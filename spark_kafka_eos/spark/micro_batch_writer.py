@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -80,10 +80,12 @@ class BatchRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """What a table that takes part gets of a micro-batch: the rows of `frame`, None if it has none."""
+    """What a table that takes part gets of a micro-batch: the rows, None for none. They must be there for each attempt
+    at its commit, so an iterator is not enough.
+    """
 
     participant: Participant
-    frame: DataFrame | None = None
+    rows: Any = None
 
 
 @dataclass(slots=True)
@@ -217,7 +219,7 @@ class MicroBatchWriter:
         leftovers = self._leftovers(staging, batch) if used else []
         transaction, cluster = self._own(None if table is None else table.participant, staging if used else None)
         if isinstance(transaction, SharedTransaction):
-            transaction.table_rows = None if table is None else table.frame
+            transaction.table_rows = None if table is None else table.rows
         check_source_cluster(cluster, self._options, batch)
         refuse_members(cluster, self._options, batch)
         refuse_loop(cluster, self._options, batch, [*names(rows.output_topics), *([rows.topic] if rows.topic else [])])

@@ -15,8 +15,9 @@ The records are appended to the transaction in one of two ways (option `appendMo
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -52,7 +53,7 @@ class BatchTransaction:
         self._topic, self._output_topics = topic, output_topics
         self._dead_letters = dead_letters
         self._participant = participant
-        self._table_rows: DataFrame | None = None
+        self._table_rows: Any = None
         self._writes: list[tuple[DataFrame, str | None]] = []
 
     def write(self, frame: DataFrame, topic: str | None = None) -> None:
@@ -65,9 +66,10 @@ class BatchTransaction:
         check_schema(frame.schema, topic=topic, dead_letters=self._dead_letters)
         self._writes.append((frame, topic))
 
-    def write_table(self, frame: DataFrame) -> None:
-        """Set the rows that the participant gets. Raises ConfigurationError if there is none, IllegalTransactionState
-        for a second call.
+    def write_table(self, frame: DataFrame | Iterable[Any]) -> None:
+        """Set the rows that the participant gets: a DataFrame, or what else it takes. What can be read only once, such
+        as a generator, is read into a list here, because a commit that fails is repeated with the same rows. Raises
+        ConfigurationError if there is no participant, IllegalTransactionState for a second call.
         """
         if self._participant is None:
             raise ConfigurationError(
@@ -80,13 +82,15 @@ class BatchTransaction:
                 "write_table was called a second time for this batch",
                 action="Pass all rows in one call, for example with DataFrame.unionByName.",
             )
+        if isinstance(frame, Iterable) and not isinstance(frame, Sized):  # a cursor need not be an iterator
+            frame = list(frame)
         self._table_rows = frame
 
     def table_rows(self) -> TableRows | None:
         """What the participant gets, None if there is none."""
         if self._participant is None:
             return None
-        return TableRows(participant=self._participant, frame=self._table_rows)
+        return TableRows(participant=self._participant, rows=self._table_rows)
 
     def rows(self) -> BatchRows:
         """All rows as one DataFrame."""

@@ -11,10 +11,12 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql.types import IntegerType, StringType, StructType
 
 from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.participants.participant import Conflict, Participant, TableVersion
 from spark_kafka_eos.participants.sql import CREATE, SqlTable
+from tests.local_frames import Frame
 
 
 @pytest.fixture
@@ -111,6 +113,26 @@ def test_several_tables_of_a_database_are_one_participant(path: Path) -> None:
     assert numbers(path) == [1, 2], "of the second commit, neither table has anything"
     database = sqlite3.connect(path)
     assert [*database.execute("SELECT * FROM items")] == [(1, "a"), (1, "b"), (2, "c")]
+    database.close()
+
+
+def one_table_after_the_other(cursor: sqlite3.Cursor, rows: Iterable[tuple[int, str]]) -> None:
+    cursor.executemany("INSERT INTO orders VALUES (?)", ((number,) for number, _ in rows))
+    cursor.executemany("INSERT INTO items VALUES (?, ?)", rows)
+
+
+def test_a_second_loop_over_the_rows_of_a_dataframe_leaves_no_table_without_them(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE items (number INTEGER, item TEXT)")
+    table = SqlTable(lambda: sqlite3.connect(path), insert=one_table_after_the_other, key="orders")
+    table.create()
+    frame = Frame(StructType().add("number", IntegerType()).add("item", StringType()), (1, "a"), (2, "b"))
+    with pytest.raises(TableFailed, match="reads its rows a second time") as raised:
+        table.commit(frame, "first", after=0)
+    assert "list(rows)" in str(raised.value)
+    assert (table.held(), numbers(path)) == (TableVersion(), [])
+    table.commit([(1, "a"), (2, "b")], "first", after=0)
+    assert [*database.execute("SELECT * FROM items")] == [(1, "a"), (2, "b")]
     database.close()
 
 

@@ -470,7 +470,7 @@ def test_at_least_once_a_batch_may_be_written_in_two_calls(kafka, writer_of):
 
 def run_with(table, writer, number, rows=None):
     """A batch with these rows for the table, and none for Kafka."""
-    given = None if table is None else TableRows(participant=table, frame=rows)
+    given = None if table is None else TableRows(participant=table, rows=rows)
     return commit(writer, number, SimpleNamespace(sparkSession=None), BatchRows(), given)
 
 
