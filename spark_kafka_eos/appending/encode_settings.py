@@ -20,18 +20,22 @@ def encode_settings(
     topic: str | None,
     cluster: Cluster | None = None,
     *,
+    topics: Collection[str] = (),
     query_id: str | None = None,
     batch_id: int | None = None,
     schema_ids: frozenset[tuple[str, int]] = frozenset(),
 ) -> EncodeSettings:
-    """For rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set.
-    `query_id` and `batch_id` are for the headers of dead letters.
+    """For rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set. `topics` are those
+    of the rows' own that the user's code names: if one does not exist, that is no row's fault. `query_id` and
+    `batch_id` are for the headers of dead letters.
 
     With a `cluster`, the topics are looked up here, so that all tasks agree; raises UnknownTopic, and
     ConfigurationError for a topic that no record may go to, and for a declared partition that does not exist. Without
     one, each task looks them up.
     """
-    named = {name for name in (topic, options.dead_letter_topic, *names(options.output_topics)) if name is not None}
+    given = {*topics, *(() if topic is None else (topic,))}
+    aside = () if options.dead_letter_topic is None else (options.dead_letter_topic,)
+    named = {*given, *aside, *names(options.output_topics)}
     known_targets = {} if cluster is None else targets(cluster, named, options.ledger_topic)
     _check_partitions(options.output_topics, known_targets)
     dead_letters = options.dead_letter_topic and DeadLetterTopic(
@@ -45,7 +49,7 @@ def encode_settings(
         if target.reserved is not None:
             option = (
                 "topic"
-                if name == topic
+                if name in given
                 else "outputTopics"
                 if name in names(options.output_topics)
                 else "deadLetterTopic"

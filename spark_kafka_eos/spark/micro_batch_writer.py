@@ -66,13 +66,15 @@ _threads = ThreadPoolExecutor(max_workers=10_000, thread_name_prefix="kafka-eos-
 class BatchRows:
     """The output of a micro-batch: the rows of `frame`, None if it has none.
 
-    `topic` is the topic of all rows, None if each row names its own. `output_topics` are the topics and partitions that
-    the batch may write; if it is empty, all. With `rows_of`, the encode tasks make the output's rows from those of
-    `frame`. `schema_ids` are columns that `to_confluent` has encoded, with the ids before their values.
+    `topic` is the topic of all rows, None if each row names its own. `topics` are those that calls of `write` name.
+    `output_topics` are the topics and partitions that the batch may write; if it is empty, all. With `rows_of`, the
+    encode tasks make the output's rows from those of `frame`. `schema_ids` are columns that `to_confluent` has encoded,
+    with the ids before their values.
     """
 
     frame: DataFrame | None = None
     topic: str | None = None
+    topics: frozenset[str] = frozenset()
     output_topics: tuple[OutputTopic, ...] = ()
     rows_of: RowsOf | None = None
     schema_ids: frozenset[tuple[str, int]] = frozenset()
@@ -222,7 +224,8 @@ class MicroBatchWriter:
             transaction.table_rows = None if table is None else table.rows
         check_source_cluster(cluster, self._options, batch)
         refuse_members(cluster, self._options, batch)
-        refuse_loop(cluster, self._options, batch, [*names(rows.output_topics), *([rows.topic] if rows.topic else [])])
+        named = [*names(rows.output_topics), *rows.topics, *([rows.topic] if rows.topic else [])]
+        refuse_loop(cluster, self._options, batch, named)
         folder = folder_of(batch.batch_id)
         way = self._way(session, cluster, rows, choice, staging, folder, batch, leftovers)
 
@@ -315,6 +318,7 @@ class MicroBatchWriter:
             options,
             rows.topic,
             cluster,
+            topics=rows.topics,
             query_id=batch.query_id,
             batch_id=batch.batch_id,
             schema_ids=rows.schema_ids,

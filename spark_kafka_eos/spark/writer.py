@@ -59,7 +59,8 @@ class BatchTransaction:
     def write(self, frame: DataFrame, topic: str | None = None) -> None:
         """Add a DataFrame with the sink's columns. `topic` overrides the option `topic`, and both override the
         column. Rows with an `error` go to `deadLetterTopic` instead. Raises ConfigurationError for a topic that was not
-        declared, if any was.
+        declared, if any was. At the end of the block, a `topic` that does not exist is UnknownTopic, also with
+        `deadLetterTopic`.
         """
         topic = topic or self._topic
         require_declared(topic, self._output_topics)
@@ -110,6 +111,7 @@ class BatchTransaction:
         return BatchRows(
             frame=functools.reduce(lambda first, other: first.unionByName(other, allowMissingColumns=True), frames),
             topic=constant,
+            topics=frozenset(topic for _, topic in self._writes if topic is not None),
             output_topics=self._output_topics,
             schema_ids=frozenset().union(*(schema_ids(frame.schema) for frame, _ in self._writes)),
         )

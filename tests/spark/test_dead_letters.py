@@ -184,6 +184,21 @@ def test_a_topic_of_an_option_that_does_not_exist_stops_the_query_and_makes_no_d
     assert pipe.written(pipe.out) == pipe.written(pipe.dead) == []
 
 
+def test_a_topic_that_write_names_beside_another_one_and_that_does_not_exist_stops_the_query(query):
+    pipe = query("driver")
+    writer = TransactionalWriter({name: value for name, value in pipe.given().items() if name != "topic"})
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        with writer.transaction(batch, batch_id) as transaction:
+            transaction.write(batch.select("value"), topic=pipe.out)
+            transaction.write(batch.select("value"), topic=f"{pipe.out}-absent")
+
+    stream = pipe.decoded().writeStream.foreachBatch(write).option("checkpointLocation", str(pipe.folder / "typo"))
+    with pytest.raises(Exception, match=f"for topic '{pipe.out}-absent'. Nothing was committed"):
+        stream.trigger(availableNow=True).start().awaitTermination()
+    assert pipe.written(pipe.out) == pipe.written(pipe.dead) == []
+
+
 def test_a_query_that_reads_its_own_dead_letters_is_refused(query):
     pipe = query("driver")
     with pytest.raises(Exception, match="the query reads its deadLetterTopic") as raised:

@@ -30,6 +30,7 @@ from spark_kafka_eos.errors import (
     PreflightFailed,
     ReplayFailed,
     StagingFull,
+    UnknownTopic,
 )
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -37,6 +38,7 @@ from spark_kafka_eos.kafka.wire.single import encode_record
 from spark_kafka_eos.ledger import entry_format
 from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions, sink_options
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.participants.sql import SqlTable
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.transaction import calls
@@ -191,6 +193,17 @@ def test_what_killed_attempts_staged_is_removed_before_the_first_batch_is_encode
     monkeypatch.setattr(kafka, "preflight", preflight)
     commit(writer_of(), 0, frame, BatchRows(frame=frame))
     assert frame.staging == sorted([newer, later, "other"])
+
+
+@pytest.mark.parametrize(("topic", "error"), [("typo", UnknownTopic), (LEDGER_TOPIC, ConfigurationError)])
+def test_a_topic_that_a_call_of_write_names_beside_another_one_is_looked_up_before_any_row(
+    kafka, writer_of, frame, topic, error
+):
+    rows = BatchRows(frame=frame, topics=frozenset({"a", topic}))
+    kafka.topics.create(LEDGER_TOPIC, 1)
+    with pytest.raises(error, match=f"{topic}.*Nothing was committed"):
+        commit(writer_of(), 0, frame, rows)
+    assert (frame.staging, kafka.numbers()) == (None, [])
 
 
 def test_without_a_transactional_id_nobody_knows_whose_they_are(kafka, writer_of, frame):
