@@ -41,6 +41,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.epochs import log_ends
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.topics import deleted
 from spark_kafka_eos.ledger.entry import BatchCounts, LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.real_time import is_new, left_out
 from spark_kafka_eos.ledger.source_clusters import SourceClusters
@@ -55,6 +56,11 @@ from spark_kafka_eos.transaction.shared import SharedTransaction
 _log = logger(__name__)
 
 _PENDING_MS = 5_000  # for markers that are on their way
+# Spark plans a batch that has not ended again as it was, whatever the options select now.
+_NEW_CHECKPOINT = (
+    "leave the topic out of the source's options and start the query with a new checkpointLocation: in real time, all "
+    "else goes on where it has ended."
+)
 _NOTHING = BatchCounts(records=0, bytes=0, milliseconds=0)
 
 
@@ -70,10 +76,13 @@ class RealTimeDriver:
         self._chosen = 0  # how many buckets there are
         self._count = 0  # of those that were taken; more, if there were more before
         self._parts: Mapping[int, Sequence[TopicPartition]] = {}  # of each bucket
+        self._deleted: frozenset[str] = frozenset()  # topics that the batch is read without
         self._ended: tuple[str | None, Mapping[int, Bucket]] = None, {}  # by the last tasks of a run
 
     def check(self, batch: MicroBatch) -> None:
-        """Raise ConfigurationError if the query can't run in real time."""
+        """Raise ConfigurationError if the query can't run in real time, and DataLoss if topics of the batch were
+        deleted since it was planned. What was deleted for good, and may be lost, `start` leaves out of it.
+        """
         if self._transaction.steps.needs_fence():
             unseen = self._transaction.steps.unseen_verification()
             if unseen is not None and unseen.grant:  # else the brokers have no such setting
@@ -89,12 +98,36 @@ class RealTimeDriver:
                 "a bucket that was taken would be accepted",
                 action="Use Kafka 3.6 or later, with transaction.partition.verification.enable=true.",
             )
-        if SourceClusters(self._options, self._cluster).ends_here(batch).keys() != batch.end.keys():
+        own = self._cluster.cluster_id()
+        if any(cluster != own for cluster in SourceClusters(self._options, self._cluster).of(batch)):
             raise ConfigurationError(
                 "real_time",
                 "the source is on another cluster than the sink: its offsets can't be part of the transactions",
                 action="Use micro-batches between two clusters.",
             )
+        self._deleted = self._deleted_since(batch)
+
+    def _deleted_since(self, batch: MicroBatch) -> frozenset[str]:
+        """The topics of this batch that were deleted since it was planned, and may be."""
+        origins = [source.origin for source in batch.sources if source is not None and source.origin is not None]
+        ids = {name: topic_id for origin in origins for name, topic_id in origin.topic_ids.items()}
+        names = deleted(self._cluster, {tp.topic: ids[tp.topic] for tp in batch.end if tp.topic in ids})
+        if again := self._cluster.existing(names, patience_ms=0) if names else []:
+            raise DataLoss(
+                f"topic {again[0]!r} was deleted and created again: its id was {ids[again[0]]} and is "
+                f"{self._cluster.topic(again[0]).id}",
+                action=f"To go on without it, {_NEW_CHECKPOINT} To read the new one, from its beginning, use another "
+                "query with another kafka.transactional.id.",
+            )
+        if names and self._fail_on_data_loss:
+            raise DataLoss(
+                f"topic {names[0]!r} was deleted, and batch {batch.batch_id} was planned before that",
+                action="To go on without it, restart once with failOnDataLoss=false, then remove that option. Or "
+                f"{_NEW_CHECKPOINT}",
+            )
+        for name in names:
+            _log.warning("topic %s was deleted, and the query goes on without it (failOnDataLoss is false)", name)
+        return frozenset(names)
 
     def start(
         self,
@@ -116,6 +149,7 @@ class RealTimeDriver:
             raise ProducerFenced(
                 "this driver no longer knows whether the query is its own, so it starts no bucket again"
             )
+        batch = _without(batch, self._deleted)
         last_commit = None if numbers is None else _serial(self._transaction.steps.ledger.entry)
         for _ in range(self._options.max_attempts):
             try:
@@ -366,6 +400,21 @@ def _go_on(buckets: Mapping[int, Bucket], parts: Mapping[int, Sequence[TopicPart
     return had == {number: set(part) for number, part in parts.items()} and all(
         ids.get(name, topic_id) == topic_id for name, topic_id in topics.items()
     )
+
+
+def _without(batch: MicroBatch, topics: Collection[str]) -> MicroBatch:
+    """The batch without these topics."""
+    if not topics:
+        return batch
+
+    def kept(offsets: Offsets) -> Offsets:
+        return {tp: at for tp, at in offsets.items() if tp.topic not in topics}
+
+    sources = (
+        source and replace(source, start=source.start and kept(source.start), end=kept(source.end))
+        for source in batch.sources
+    )
+    return replace(batch, sources=tuple(sources))
 
 
 def _serial(entry: LedgerEntry | UnreadableEntry | None) -> int:
