@@ -217,8 +217,12 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
         if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
             # Arrow would ask for the digits of the largest number of the type.
             cast = column.cast(pa.decimal256(76, kind.scale)).cast(kind)
-        elif pa.types.is_floating(kind) and pa.types.is_decimal(column.type):
-            cast = _nearest_float(column, kind)
+        elif column.type in _FLOATS and pa.types.is_decimal(kind):
+            if not _has_size(kind, column):
+                raise _out_of_range(kind, path)
+            cast = column.cast(pa.string()).cast(kind)
+        elif kind in _FLOATS and pa.types.is_decimal(column.type):
+            cast = column.cast(pa.string()).cast(kind)
         elif pa.types.is_floating(kind) and pa.types.is_integer(column.type):
             if not _has_digits(kind, column):
                 raise _out_of_range(kind, path)
@@ -229,14 +233,31 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
         raise InvalidSchema(f"{path} has the type {column.type}, and its Avro schema wants {kind}") from None
     except pa.ArrowInvalid:  # its text has the value
         raise _out_of_range(kind, path) from None
-    if pa.types.is_floating(column.type) and not _holds(cast, column):
+    if pa.types.is_float32(kind) and is_number(column.type) and _overflows(cast, column):
         raise _out_of_range(kind, path)
     return cast
 
 
-def _nearest_float(decimals: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow's own cast is wrong in the last bit of many: 8623.88 would be 8623.880000000001."""
-    return decimals.cast(pa.string()).cast(kind)
+# Between a decimal and one of these, a text is in the middle: of a decimal the digits, whose nearest number is taken,
+# of a number the fewest digits that are the same number, of which none may be lost. Arrow's own casts miss the last bit
+# of many numbers: the decimal 8623.88 would be 8623.880000000001, and the double, with 18 digits after the point,
+# 8623.879999999999199645.
+_FLOATS = {pa.float32(), pa.float64()}
+
+
+def _has_size(decimal: pa.DataType, column: pa.Array) -> bool:
+    """Whether no number is too large for the decimal, or less than half of its last digit. Arrow makes any number of
+    the texts of such ones.
+    """
+    size = pc.abs(column)
+    too_large = pc.greater_equal(size, 10.0 ** (decimal.precision - decimal.scale))
+    too_small = pc.and_(pc.less(size, 10.0**-decimal.scale / 2), pc.not_equal(size, 0))
+    return not pc.any(pc.or_(too_large, too_small)).as_py()
+
+
+def _overflows(cast: pa.Array, column: pa.Array) -> bool:
+    """Whether Arrow has made infinity of a number."""
+    return bool(pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py())
 
 
 def _has_digits(kind: pa.DataType, column: pa.Array) -> bool:
@@ -244,15 +265,6 @@ def _has_digits(kind: pa.DataType, column: pa.Array) -> bool:
     magnitude = np.abs(column.cast(pa.int64()).to_numpy()).view(np.uint64)  # also of -2^63
     last = np.maximum(magnitude & -magnitude, 1)
     return bool((magnitude // last < 2 ** (53 if pa.types.is_float64(kind) else 24)).all())
-
-
-def _holds(cast: pa.Array, column: pa.Array) -> bool:
-    """Whether Arrow has made of each float the same number, or of a double a float: it rounds to a decimal's digits,
-    and to infinity.
-    """
-    if pa.types.is_decimal(cast.type):
-        return bool(pc.all(pc.equal(_nearest_float(cast, column.type), column)).as_py())
-    return not (pa.types.is_float32(cast.type) and pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(column))).as_py())
 
 
 def _out_of_range(kind: pa.DataType, path: str) -> InvalidRow:

@@ -281,6 +281,59 @@ def test_a_float_is_written_as_a_decimal_only_if_that_is_the_same_number(kind, b
             write(schema, pa.array([0.1, value], kind))
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pa.float64(), 8623.88, "8623.88"),
+        (pa.float64(), 0.1, "0.1"),
+        (pa.float64(), 0.1 + 0.2, None),  # 17 digits after the point
+        (pa.float64(), 1e-7, "1E-7"),
+        (pa.float64(), 5e19, "5E+19"),
+        (pa.float64(), 2.0**60, "1152921504606847000"),
+        (pa.float32(), 0.1, "0.1"),
+        (pa.float32(), 8623.88, "8623.88"),
+        (pa.float32(), 16777216.0, "16777216"),
+    ],
+)
+@pytest.mark.parametrize("scale", [16, 18])
+def test_a_float_is_written_as_a_decimal_by_the_fewest_digits_that_are_the_same_number(kind, value, text, scale):
+    """Arrow itself makes 8623.879999999999199645 of 8623.88, which is the same double, too."""
+    text = repr(value) if text is None and scale == 18 else text
+    schema = parse(json.dumps({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": scale}))
+    if text is None:
+        with pytest.raises(InvalidRow, match="out of the range"):
+            write(schema, pa.array([value], kind))
+        return
+    (read,) = reader(schema, schema)(rows_of(write(schema, pa.array([value], kind)))).to_pylist()
+    assert read == Decimal(text)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize(
+    ("value", "precision", "scale"),
+    [(194.01137, 38, 38), (-179041340.0, 38, 31), (1.0, 38, 38), (1e9, 9, 0), (1.0118774e-38, 9, 4), (5e-39, 38, 38)],
+)
+def test_a_float_that_is_too_large_or_too_small_for_a_decimal_is_refused(value, precision, scale, kind):
+    """Arrow makes another number of some."""
+    schema = parse(json.dumps({"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}))
+    with pytest.raises(InvalidRow, match="out of the range of decimal"):
+        write(schema, pa.array([None, 0.0, value], kind).drop_null())
+
+
+@given(st.integers(-(10**15) + 1, 10**15 - 1), st.integers(0, 15))
+@example(862388, 2)
+def test_a_decimal_of_15_digits_that_is_a_double_is_written_as_it_was(unscaled, scale):
+    schema = parse(json.dumps({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 18}))
+    number = Decimal(unscaled).scaleb(-scale)
+    (read,) = reader(schema, schema)(rows_of(write(schema, pa.array([float(number)])))).to_pylist()
+    assert read == number
+
+
+def test_a_decimal_that_is_larger_than_any_float_is_refused():
+    with pytest.raises(InvalidRow, match="out of the range of float"):
+        write(parse('"float"'), pa.array([Decimal(10) ** 60]))
+
+
 @given(st.floats(-1e18, 1e18), st.integers(0, 20))
 @example(1e18, 20)
 def test_a_decimal_that_a_double_was_written_as_is_that_double_again(value, scale):
