@@ -164,12 +164,47 @@ def arrow_rows(batches: Iterator[pa.RecordBatch], *, dead_letters: bool = False)
 def _as_sent(column: pa.Array, target: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
+    if pa.types.is_string(target):
+        return _valid(column)
     if pa.types.is_struct(target):
         children = [_as_sent(child, field.type) for child, field in zip(column.flatten(), target, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(target), mask=column.is_null())
     if pa.types.is_timestamp(column.type):
         return _milliseconds(column)
-    return column if column.type == target else column.cast(target)
+    sent = column if column.type == target else column.cast(target)
+    return _with_valid_keys(sent) if pa.types.is_list(target) else sent
+
+
+def _valid(column: pa.Array) -> pa.StringArray:
+    """The texts in valid UTF-8. Spark casts any bytes to a string, and does not look; what is invalid becomes U+FFFD,
+    as where Java reads such a string.
+    """
+    import pyarrow as pa
+
+    from spark_kafka_eos.kafka.wire.headers import strings
+
+    try:
+        texts = column if column.type == pa.string() else column.cast(pa.string())
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return strings(column.cast(pa.binary()))
+    return texts
+
+
+def _with_valid_keys(headers: pa.ListArray) -> pa.ListArray:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    entries = headers.flatten()
+    keys, values = entries.flatten()
+    valid = _valid(keys)
+    if valid is keys:
+        return headers
+    ends = np.cumsum(pc.list_value_length(headers).fill_null(0).to_numpy())
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    entries = pa.StructArray.from_arrays([valid, values], fields=list(entries.type), mask=entries.is_null())
+    return pa.ListArray.from_arrays(offsets, entries, mask=headers.is_null())
 
 
 def _milliseconds(instants: pa.Array) -> pa.Array:

@@ -184,6 +184,31 @@ def test_a_topic_of_an_option_that_does_not_exist_stops_the_query_and_makes_no_d
     assert pipe.written(pipe.out) == pipe.written(pipe.dead) == []
 
 
+def test_a_string_of_other_bytes_than_utf_8_stops_no_query(query):
+    pipe = query("sink")
+    text = F.col("value").cast("string")
+    error = F.struct(F.lit("no number").alias("cause"), text.alias("message"), F.lit(7).cast("int").alias("schema_id"))
+    rows = pipe.decoded().select(
+        "value",
+        F.when(F.col("decoded.error").isNull(), F.lit(pipe.out)).otherwise(text).alias("topic"),
+        F.when(F.col("decoded.error").isNotNull() & (F.col("offset") % 2 == 0), error).alias("error"),
+    )
+    given = {name: value for name, value in pipe.given().items() if name != "topic"}
+    stream = rows.writeStream.format("kafka-eos").options(**given)
+    stream.option("checkpointLocation", str(pipe.folder / "bytes")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert len(pipe.written(pipe.out)) == GOOD
+    letters = pipe.letters()
+    assert sorted(letters) == sorted(value for value in VALUES if value.startswith(b"\xff"))
+    for value, (letter, _) in letters.items():
+        shown = value.decode(errors="replace")
+        assert (letter.cause, letter.message if letter.cause == "no number" else letter.output_topic) in [
+            ("no number", shown),
+            ("unknown-topic", shown),
+        ]
+
+
 def test_a_topic_that_write_names_beside_another_one_and_that_does_not_exist_stops_the_query(query):
     pipe = query("driver")
     writer = TransactionalWriter({name: value for name, value in pipe.given().items() if name != "topic"})

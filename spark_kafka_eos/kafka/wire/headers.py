@@ -88,7 +88,7 @@ def decode_headers(
         raise CorruptRecordBatch("a record's headers do not end at its end")
     if (place[1] < 0).any() or (place[3] < -1).any():
         raise CorruptRecordBatch("a header has a negative length")
-    keys, values = _strings(cut(data, place[0], place[1])), cut(data, place[2], place[3])
+    keys, values = strings(cut(data, place[0], place[1])), cut(data, place[2], place[3])
     entries = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
     return pa.ListArray.from_arrays(from_numpy(first.astype(np.int32)), entries)
 
@@ -121,9 +121,10 @@ def _firsts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return first
 
 
-def _strings(keys: pa.BinaryArray) -> pa.StringArray:
-    """Keys as strings; invalid UTF-8 becomes U+FFFD, as in the Java client."""
+def strings(texts: pa.BinaryArray) -> pa.StringArray:
+    """Texts as strings; invalid UTF-8 becomes U+FFFD, as in the Java client."""
     try:
-        return keys.cast(pa.string())
+        return texts.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())
+        decoded = (text if text is None else text.decode(errors="replace") for text in texts.to_pylist())
+        return pa.array(decoded, pa.string())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import Secret
 from spark_kafka_eos.options.parsers import output_topics
+from spark_kafka_eos.spark.rows import arrow_rows
 
 ASIDE = DeadLetterTopic(topic="dead", query_id="q", batch_id=7, transactional_id="clean")
 TARGETS = {
@@ -107,6 +109,53 @@ def test_a_dead_letters_partition_follows_from_its_key_and_not_from_the_rows_par
     blocks, _ = encode(encoding, rows(key=keys, value=keys, partition=[1] * 20, error=[ERROR] * 20))
     found = {record["key"]: partition for partition, each in records(blocks).items() for record in each}
     assert found == {key: TopicPartition("dead", (murmur2(key) & 0x7FFFFFFF) % 3) for key in keys}
+
+
+def unchecked(text: bytes, *, kind: pa.DataType | None = None) -> pa.Array:
+    """A string of these bytes, as Spark's cast from binary makes it."""
+    kind = kind or pa.string()
+    offsets = np.array([0, len(text)], np.int64 if pa.types.is_large_string(kind) else np.int32)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("key", [None, Secret("secret")])
+@pytest.mark.parametrize("where", ["cause", "message", "source", "topic", "header"])
+def test_a_string_of_other_bytes_than_utf_8_stops_no_batch_and_its_record_keeps_its_bytes(where, key, kind):
+    corrupt = b"not JSON: \xff"
+
+    def text(place: str, otherwise: bytes) -> pa.Array:
+        return unchecked(corrupt if place == where else otherwise, kind=kind)
+
+    error = [text("cause", b"x"), text("message", b"m"), pa.array([7], pa.int32())]
+    source = [text("source", b"in"), pa.array([0], pa.int32()), pa.array([5]), pa.array([0], pa.timestamp("us", "UTC"))]
+    header = pa.StructArray.from_arrays([text("header", b"h"), pa.array([corrupt])], names=["key", "value"])
+    columns = {
+        "key": unchecked(corrupt),
+        "value": pa.array([corrupt]),
+        "topic": text("topic", b"a"),
+        "headers": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), header),
+        "source": pa.StructArray.from_arrays(source, names=["topic", "partition", "offset", "timestamp"]),
+    }
+    if where != "topic":
+        columns["error"] = pa.StructArray.from_arrays(error, names=["cause", "message", "schema_id"])
+    given = replace(SETTINGS, dead_letters=replace(ASIDE, ledger_key=key))
+    blocks, counts = encode(given, *arrow_rows(iter([pa.RecordBatch.from_pydict(columns)]), dead_letters=True))
+    [[record]] = records(blocks).values()
+    [(value, letter)] = dead_letters(blocks)
+    shown = "not JSON: \ufffd"
+    assert (record["key"], value) == (corrupt, corrupt)
+    assert own_headers(record["headers"]) == [(shown if where == "header" else "h", corrupt)]
+    cause = "unknown-topic" if where == "topic" else shown if where == "cause" else "x"
+    assert (counts, letter and letter.cause) == ({cause: 1}, cause)
+    assert letter is not None
+    assert letter.topic == (shown if where == "source" else "in")
+    if where == "topic":
+        assert letter.output_topic == shown
+    else:
+        assert letter.message == (shown if where == "message" else "m")
+    if key is not None:
+        assert is_signed([key.reveal()], record["key"], record["value"], record["headers"])
 
 
 REFUSED = [

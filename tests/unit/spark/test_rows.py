@@ -182,6 +182,29 @@ def test_a_row_that_was_encoded_loses_the_headers_of_what_was_read_and_no_other_
     assert schema_ids(StructType().add("value", "binary")) == frozenset()
 
 
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_a_headers_key_in_other_bytes_than_utf_8_changes_no_other_header(start: int) -> None:
+    given = [[(b"a", b"1"), (b"\xff", b"\xff")], None, [], [(None, b"2"), None], [(b"\xffb", None)]]
+    entries = [
+        None if header is None else {"key": header[0], "value": header[1]} for row in given for header in row or []
+    ]
+    raw = pa.array(entries, pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    keys = raw.field("key")
+    unchecked = pa.Array.from_buffers(pa.string(), len(keys), keys.buffers())
+    headers = pa.ListArray.from_arrays(
+        pa.array([0, 2, 2, 2, 4, 5], pa.int32()),
+        pa.StructArray.from_arrays([unchecked, raw.field("value")], ["key", "value"], mask=raw.is_null()),
+        mask=pa.array([row is None for row in given]),
+    )
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b""] * 5), "headers": headers}).slice(start)
+    [rows] = arrow_rows(iter([batch]))
+    assert rows["headers"].type == HEADERS
+    texts = {b"a": "a", b"\xff": "\ufffd", b"\xffb": "\ufffdb", None: None}
+    assert rows["headers"].to_pylist() == [
+        row and [header and {"key": texts[header[0]], "value": header[1]} for header in row] for row in given[start:]
+    ]
+
+
 UNITS = ("s", "ms", "us", "ns")
 
 
