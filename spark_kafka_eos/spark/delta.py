@@ -3,7 +3,8 @@
 Each commit has the transaction identifier (`txnAppId`) `kafka-eos:KEY` at our version (`txnVersion`), and in
 `userMetadata` key, version, token and a mark of its own:
 
-    {"kafka-eos": {"key": KEY, "version": after + 1, "token": token, "mark": a random text}}
+    {"kafka-eos": {"key": KEY, "version": after + 1, "token": token, "mark": a random text,
+                   "planned_on": the table's version when the log was read before}}
 
 What makes it a compare-and-set (delta-io/delta 4.4, which other clients need not follow: only Spark writes this key):
 
@@ -26,13 +27,17 @@ have Delta forget the identifier and let a late driver through a fence, so a tab
 RESTORE and CREATE OR REPLACE take rows from the table and leave identifiers and log as they are (delta-io/delta#1813).
 So the log is read as the table's history: what a RESTORE passed over, or came before another table, is not in it. If
 that is the key's last commit, rows that Kafka has are missing, which is an error.
+
+A RESTORE that comes between that look and Delta's commit makes no conflict with it, so ours lands on top. It is noticed
+at the next look: between `planned_on` and the key's last commit, nothing may have taken the one before that away. Until
+then, table and Kafka both have the batch, so it is no failure of that commit.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,12 +55,15 @@ _FORGETS = "delta.setTransactionRetentionDuration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """What a commit says of itself in `userMetadata`."""
+    """What a commit says of itself in `userMetadata`. `planned_on`: the table's version at the look before, None if it
+    does not say.
+    """
 
     key: str
     version: int
     token: str | None
     mark: str
+    planned_on: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +76,9 @@ class _Entry:
     version: int
     commit: _Commit | None
     keeps: int | None
+
+    def of(self, key: str) -> _Commit | None:
+        return self.commit if self.commit is not None and self.commit.key == key else None
 
 
 class DeltaParticipant:
@@ -95,12 +106,13 @@ class DeltaParticipant:
     def held(self) -> TableVersion:
         if _FORGETS in self._delta().detail().select("properties").collect()[0][0]:
             raise TableFailed(f"{self._table} has {_FORGETS}, with which Delta forgets fences", action="Unset it.")
-        return self._held()
+        return self._look()[0]
 
     def commit(self, rows: DataFrame | None, token: str | None, *, after: int) -> None:
-        if self._held().version != after:
+        held, planned_on = self._look()
+        if held.version != after:
             raise self._conflict(after)
-        own = _Commit(key=self._key, version=after + 1, token=token, mark=uuid.uuid4().hex)
+        own = _Commit(key=self._key, version=after + 1, token=token, mark=uuid.uuid4().hex, planned_on=planned_on)
         try:
             self._write(rows, own)
         except Exception:
@@ -114,22 +126,8 @@ class DeltaParticipant:
                 "MERGE of this table in the session that it was given"
             )
 
-    def _held(self) -> TableVersion:
-        keeps = None
-        for entry in self._log():
-            is_there = keeps is None or entry.version <= keeps
-            if (last := self._own(entry)) is not None:
-                if not is_there:
-                    raise TableFailed(
-                        f"{self._table} was restored or replaced: version {last.version} of the key {self._key!r} (the "
-                        f"table's version {entry.version}) is not in it any more, so rows that Kafka has may be "
-                        "missing there",
-                        action=f"RESTORE it to a version that has it (TO VERSION AS OF). {ANEW}",
-                    )
-                return TableVersion(version=last.version, token=last.token)
-            if is_there and entry.keeps is not None:
-                keeps = entry.keeps
-        return TableVersion()
+    def _look(self) -> tuple[TableVersion, int]:
+        return _look(self._log(), self._table, self._key)
 
     def _write(self, rows: DataFrame | None, own: _Commit) -> None:
         identifier, metadata = f"{_FIELD}:{own.key}", json.dumps({_FIELD: asdict(own)})
@@ -150,7 +148,9 @@ class DeltaParticipant:
     def _has(self, own: _Commit) -> bool:
         """Whether the table has this commit. Raises Conflict if another one has taken its version."""
         overtaken = False
-        for commit in self._commits():
+        for entry in self._log():
+            if (commit := entry.of(self._key)) is None:
+                continue
             if commit.mark == own.mark:
                 return True
             if commit.version < own.version:
@@ -162,13 +162,6 @@ class DeltaParticipant:
 
     def _conflict(self, after: int) -> Conflict:
         return Conflict(f"the key {self._key!r} of {self._table} is not at version {after}")
-
-    def _commits(self) -> Iterator[_Commit]:
-        """The key's commits that the log still has, newest first."""
-        return (commit for entry in self._log() if (commit := self._own(entry)) is not None)
-
-    def _own(self, entry: _Entry) -> _Commit | None:
-        return entry.commit if entry.commit is not None and entry.commit.key == self._key else None
 
     def _log(self) -> Iterator[_Entry]:
         """What the log still has, newest first."""
@@ -188,6 +181,53 @@ class DeltaParticipant:
         from delta.tables import DeltaTable
 
         return DeltaTable.forName(self._spark, self._table)
+
+
+def _look(log: Iterable[_Entry], table: str, key: str) -> tuple[TableVersion, int]:
+    """What the table has of the key, by its log, newest first; and the table's own version, -1 without a log. Raises
+    TableFailed if the key's last commit is not in the table any more, or the one before it was not when that one came.
+    """
+    last: _Commit | None = None
+    newest, is_there = -1, True
+    for entry, is_there in _standing(log):
+        newest = max(newest, entry.version)
+        if last is not None and (last.planned_on is None or (is_there and entry.version == last.planned_on)):
+            break  # what was there at the look before the last commit is there
+        if (commit := entry.of(key)) is None:
+            continue
+        if not is_there:
+            at = f" (the table's version {entry.version})"
+            raise _lost(table, key, commit.version, at, last)
+        if last is not None:
+            break
+        last = commit
+    else:  # the log does not have the one before it any more, if there was one; one that is complete never had it
+        if last is not None and last.version > 1 and (not is_there or entry.version == 0):
+            raise _lost(table, key, last.version - 1, "", last)
+    return TableVersion() if last is None else TableVersion(version=last.version, token=last.token), newest
+
+
+def _lost(table: str, key: str, version: int, at: str, last: _Commit | None) -> TableFailed:
+    """The table does not have this version of the key any more. `last` was committed after that, None if none was."""
+    meanwhile = "" if last is None else f" while version {last.version} was committed"
+    action = "RESTORE it to a version that has it (TO VERSION AS OF)."
+    if last is not None:
+        action = f"A RESTORE to it would take version {last.version} away, so insert what is missing."
+    return TableFailed(
+        f"{table} was restored or replaced{meanwhile}: version {version} of the key {key!r}{at} is not in it any more, "
+        "so rows that Kafka has may be missing there",
+        action=f"{action} {ANEW}",
+    )
+
+
+def _standing(log: Iterable[_Entry]) -> Iterator[tuple[_Entry, bool]]:
+    """Each entry, newest first, and whether the table still has it."""
+    keeps: int | None = None
+    for entry in log:
+        is_there = keeps is None or entry.version <= keeps
+        if is_there and entry.keeps is not None:
+            keeps = entry.keeps
+        yield entry, is_there
 
 
 def _keeps(operation: str | None, parameters: Mapping[str, str | None] | None) -> int | None:

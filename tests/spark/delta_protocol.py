@@ -86,6 +86,40 @@ def test_a_table_that_is_restored_to_before_the_keys_last_commit_is_refused_unti
     assert (sales.held(), tables.ids(two_commits)) == (TableVersion(version=3, token="token 3"), [1, 2, 3])
 
 
+@pytest.mark.parametrize("way", ["append", "merge", "fence"])
+def test_a_restore_that_comes_while_a_batch_is_committed_is_noticed_before_the_next_one(
+    tables: DeltaTables, two_commits: str, way: str
+) -> None:
+    merge = tables.merging(two_commits) if way == "merge" else None
+    sales, rows = tables.interrupted(two_commits, merge=merge), None if way == "fence" else tables.rows(3)
+    sales.before = lambda: tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 1")
+    sales.commit(rows, "token 3", after=2)
+    expected = [1] if rows is None else [1, 3]
+    assert tables.ids(two_commits) == expected
+    for refused in (sales.held, lambda: sales.commit(tables.rows(4), "token 4", after=3)):
+        with pytest.raises(TableFailed, match=r"while version 3 was committed: version 2 .*\(the table's version 2\)"):
+            refused()
+    assert tables.ids(two_commits) == expected
+    anew = tables.participant(two_commits, key="sales again")
+    anew.commit(tables.rows(4), "token", after=0)
+    assert (anew.held(), tables.ids(two_commits)) == (TableVersion(version=1, token="token"), [*expected, 4])
+
+
+def test_a_restore_that_keeps_the_keys_commits_and_comes_while_a_batch_is_committed_changes_nothing(
+    tables: DeltaTables, two_commits: str
+) -> None:
+    sales = tables.interrupted(two_commits)
+
+    def set_back() -> None:
+        tables.rows(7).writeTo(two_commits).append()
+        tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 2")
+
+    sales.before = set_back
+    sales.commit(tables.rows(3), "token 3", after=2)
+    sales.commit(tables.rows(4), "token 4", after=3)
+    assert (sales.held().version, tables.ids(two_commits)) == (4, [1, 2, 3, 4])
+
+
 def test_a_new_key_goes_on_in_a_table_that_was_restored(tables: DeltaTables, two_commits: str) -> None:
     tables.spark.sql(f"RESTORE TABLE {two_commits} TO VERSION AS OF 1")
     anew = tables.participant(two_commits, key="sales again")
