@@ -88,9 +88,11 @@ class OffsetRange:
     """Offsets `[start, end)` of one partition. There may be fewer records than `end - start` (markers, compaction).
 
     `topic_id` is the id of the topic (KIP-516), None if unknown: a topic that was created again has the same name and
-    offsets, but other records. `leader_epoch` is the epoch of the leader when the range was planned (KIP-320), -1 if
-    unknown: a broker that only knows an earlier one is outdated. `last_epoch` is that of the last record batch before
-    `start` that was read, -1 if unknown: a leader whose log was truncated has another one there (KIP-595).
+    offsets, but other records. `leader_epoch` is the epoch of the leader when `end` was looked up, or a later one in
+    which the range was planned (KIP-320); -1 if unknown. A broker that only knows an earlier one is outdated, and a
+    record before `end` with a later one is another than was planned: the log was truncated since. `last_epoch` is that
+    of the last record batch before `start` that was read, -1 if unknown: a leader whose log was truncated has another
+    one there (KIP-595).
     """
 
     partition: TopicPartition

@@ -214,12 +214,15 @@ class OffsetPlanner:
         begin = planned.start if start == UNRESOLVED else last.offsets
         if begin is None:
             begin = self._start.unrecorded(planned.offsets)
-        again = created_between(last.origin, planned.origin)
-        if end == self._planned:
-            return self._tasks.tasks(begin, planned.offsets, created_again=again)
-        self._replay.runs_again(begin)
+        runs_again = end != self._planned
+        if runs_again:
+            self._replay.runs_again(begin)
         return self._tasks.tasks(
-            begin, planned.offsets, perhaps_unread=True, created_again=again, origin=planned.origin
+            begin,
+            planned.offsets,
+            perhaps_unread=runs_again,
+            created_again=created_between(last.origin, planned.origin),
+            origin=planned.origin,
         )
 
     def _other_records(self, begin: Offsets, origin: Origin | None) -> dict[TopicPartition, int] | None:

@@ -293,8 +293,10 @@ def plan(
             first, there, last = start.get(tp, 0), earliest[tp], end[tp]
             if tp in log_ends and log_ends[tp] < last:
                 last = max(first, log_ends[tp])
-                why = f"the log was truncated to {log_ends[tp]}, and has other records there now"
-                lost.append(Lost(partition=tp, start=last, end=end[tp], why=why, affected=end[tp] - last))
+                affected = end[tp] - last
+                lost.append(
+                    Lost(partition=tp, start=last, end=end[tp], why=_truncated(log_ends[tp]), affected=affected)
+                )
             if perhaps_unread and fail_on_data_loss:
                 there = first
             if first < min(there, last):
@@ -328,11 +330,22 @@ def _go_on(lost: Iterable[Lost]) -> str:
     return " ".join(ways)
 
 
-def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offsets) -> ReadPlan:
+def _truncated(end: int) -> str:
+    return f"the log was truncated to {end}, and has other records there now"
+
+
+def remaining(
+    ranges: Iterable[OffsetRange],
+    *,
+    earliest: Offsets,
+    latest: Offsets,
+    log_ends: Offsets = MappingProxyType({}),
+) -> ReadPlan:
     """The parts of `ranges` that can still be read, given the current `earliest` and `latest` offsets, and the lost
     ones.
 
-    A partition that is not in `earliest` no longer exists.
+    A partition that is not in `earliest` no longer exists. `log_ends` is where the logs end for which the ranges were
+    planned, as far as it is known.
     """
     kept, lost = [], []
     for offset_range in ranges:
@@ -340,13 +353,13 @@ def remaining(ranges: Iterable[OffsetRange], *, earliest: Offsets, latest: Offse
         if tp not in earliest:
             lost.append(Lost(partition=tp, start=offset_range.start, end=offset_range.end, why=_GONE))
             continue
-        start, end = max(offset_range.start, earliest[tp]), min(offset_range.end, latest[tp])
+        there = min(latest[tp], log_ends.get(tp, latest[tp]))
+        start, end = max(offset_range.start, earliest[tp]), min(offset_range.end, there)
         if start > offset_range.start:
             lost.append(Lost(partition=tp, start=offset_range.start, end=min(start, offset_range.end), why=_DELETED))
         if end < offset_range.end:
-            lost.append(
-                Lost(partition=tp, start=max(start, end), end=offset_range.end, why=f"the log ends at {latest[tp]}")
-            )
+            why = f"the log ends at {there}" if there == latest[tp] else _truncated(there)
+            lost.append(Lost(partition=tp, start=max(start, end), end=offset_range.end, why=why))
         if start < end:
             kept.append(replace(offset_range, start=start, end=end))
     return ReadPlan(ranges=tuple(kept), lost=tuple(lost))

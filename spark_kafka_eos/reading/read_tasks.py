@@ -55,8 +55,8 @@ class TaskPlanner:
         """What each Spark task reads. If offsets are gone, raises DataLoss, or logs them if failOnDataLoss is false.
 
         With `perhaps_unread`, a task raises DataLoss instead, if it reads offsets that were deleted. `created_again`
-        has the topics that were created again between the two. `origin` is that of `end`, if logs may have been
-        truncated since it was planned.
+        has the topics that were created again between the two. `origin` is that of `end`, if it is recorded: logs may
+        have been truncated since.
         """
         if start == end:
             return []
@@ -81,13 +81,15 @@ class TaskPlanner:
         for lost in plan.lost:
             count = "" if lost.offsets is None else f": {lost.offsets:,} offsets"
             log.warning("data was lost and is skipped (failOnDataLoss is false): %s%s", lost, count)
+        recorded = {} if origin is None else origin.leader_epochs
         ranges = [
             replace(
                 offset_range,
-                topic_id=self._identity.topic_id(offset_range.partition.topic),
-                leader_epoch=self._cluster.leader_epoch(offset_range.partition),
+                topic_id=self._identity.topic_id(tp.topic),
+                leader_epoch=recorded[tp] if tp in recorded else self._cluster.leader_epoch(tp),
             )
             for offset_range in plan.ranges
+            for tp in [offset_range.partition]
         ]
         return split(
             ranges,

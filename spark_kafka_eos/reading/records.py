@@ -164,11 +164,15 @@ def _deleted(error: UnknownTopic, unread: Iterable[OffsetRange]) -> DataLoss:
 
 
 def _still_there(ranges: Sequence[OffsetRange], cluster: Cluster) -> Sequence[OffsetRange]:
-    """The ranges, each limited to the offsets that its partition has now."""
+    """The ranges, each limited to the offsets that its partition still has of the log for which it was planned."""
+    from spark_kafka_eos.kafka.protocol.epochs import log_ends  # on demand: few processes need it
+
     existing = [offset_range.partition for offset_range in ranges if _exists(offset_range, cluster)]
     # Not the last stable offset: records after it are undecided, but not lost.
     latest = offsets.latest(cluster, existing, isolation_level="read_uncommitted")
-    plan = remaining(ranges, earliest=offsets.earliest(cluster, existing), latest=latest)
+    epochs = {each.partition: each.leader_epoch for each in ranges if each.leader_epoch >= 0}
+    planned_ends = log_ends(cluster, {tp: epochs[tp] for tp in existing if tp in epochs})
+    plan = remaining(ranges, earliest=offsets.earliest(cluster, existing), latest=latest, log_ends=planned_ends)
     for lost in plan.lost:
         log.warning("data was lost and is left out (failOnDataLoss is false): %s", lost)
     return plan.ranges

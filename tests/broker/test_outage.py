@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -166,6 +167,7 @@ def test_a_log_that_an_unclean_election_truncates_while_it_is_read_is_data_loss(
     append(b"old", 10)  # 100-199, on the leader alone
     fetching = Fetcher(cluster, max_partition_fetch_bytes=1_000).fetch([OffsetRange(partition=tp, start=0, end=200)])
     read = next(f.next_offset for f in fetching if f.next_offset > 100)
+    planned = OffsetRange(partition=tp, start=0, end=200, leader_epoch=cluster.leader_epoch(tp))
     all_up.kill(leader)
     all_up.start(follower)
     deadline = time.monotonic() + 60
@@ -176,6 +178,12 @@ def test_a_log_that_an_unclean_election_truncates_while_it_is_read_is_data_loss(
     with pytest.raises(DataLoss, match=rf"{tp}: the leader's log was truncated .*only up to 100"):
         list(fetching)
     assert read < 200
+    with pytest.raises(
+        DataLoss, match=rf"{tp}: the leader's log was truncated .*those from 100 on are of leader epoch"
+    ):
+        list(Fetcher(cluster).fetch([planned]))
+    now = replace(planned, leader_epoch=cluster.leader_epoch(tp))
+    assert sum(len(part.batches) for part in Fetcher(cluster).fetch([now])) == 20
 
 
 @BOTH

@@ -20,6 +20,7 @@ from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.backoff import Budget
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import RETRIABLE, Reaction, failure, reaction
+from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 
 _GO_ON = (
     "To continue with the remaining records, restart the query once with failOnDataLoss=false, then remove it: while "
@@ -35,7 +36,7 @@ class Cursor:
     position: int
     end: int
     topic_id: uuid.UUID | None  # as planned, or as first read: another id means that the topic was created again
-    planned_epoch: int = -1  # of the leader when the range was planned
+    planned_epoch: int = -1  # of the leader when the range was planned: its records have no later one
     epoch: int = -1  # of the last record batch read
     leader: PartitionLeader | None = None  # None: to be looked up
     replica: int | None = None  # the follower to ask instead of the leader
@@ -111,6 +112,16 @@ def truncated(cursor: Cursor, diverging: EpochEndOffset) -> DataLoss:
         f"{cursor.partition}: the leader's log was truncated (unclean leader election?): records up to offset "
         f"{cursor.position} of leader epoch {cursor.epoch} were read, but it has epoch {diverging.epoch} only up "
         f"to {diverging.end_offset}; offsets from there to {_end(cursor)} are lost or replaced",
+        action=_GO_ON,
+    )
+
+
+def replaced(cursor: Cursor, other: RecordBatchHeader) -> DataLoss:
+    return DataLoss(
+        f"{cursor.partition}: the leader's log was truncated (unclean leader election?) since offsets up to "
+        f"{_end(cursor)} were planned: those from {max(cursor.position, other.base_offset)} on are of leader epoch "
+        f"{other.partition_leader_epoch}, but the end was that of epoch {cursor.planned_epoch}; what was planned there "
+        "is lost or replaced",
         action=_GO_ON,
     )
 

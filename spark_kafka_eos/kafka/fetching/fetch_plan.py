@@ -30,9 +30,11 @@ What is not obvious:
 - The reader's own time and the time that brokers throttle us count towards no timeout.
 - An empty answer of a throttling broker says nothing about its log (KIP-219). If no other kind of answer ever comes,
   that is BrokerUnreachable, not DataLoss.
-- Two checks ensure that records belong together. Requests use the topic id, which changes when a topic is created
-  again. And each names the leader epoch of the last record batch read (KIP-595, as followers do), so that a leader
-  whose log was truncated by an unclean election reports it, instead of returning other records at the same offsets.
+- Three checks ensure that records belong together. Requests use the topic id, which changes when a topic is created
+  again. Each names the leader epoch of the last record batch read (KIP-595, as followers do), so that a leader whose
+  log was truncated by an unclean election reports it, instead of returning other records at the same offsets. And no
+  record before the planned end may have a later epoch than this end: an election that loses nothing continues the log
+  behind it. Epochs ascend in a log, so one header of an answer is looked at, and none while the leader is the same.
 - A leader may send a reader that names its rack to a follower there (KIP-392). A follower knows less than its leader:
   its log and its high watermark lag behind, and it may be down. So only records count from a follower, and that there
   are some which had no room. After anything else, the leader is asked, for a while without the rack, and only the
@@ -57,6 +59,7 @@ from spark_kafka_eos.kafka.fetching.fetch_cursor import (
     no_leader,
     out_of_range,
     outdated,
+    replaced,
     retriable_failure,
     stuck,
     throttled,
@@ -82,10 +85,11 @@ from spark_kafka_eos.kafka.fetching.fetch_steps import (
     Step,
     Wait,
 )
-from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
+from spark_kafka_eos.kafka.partitions import NO_END, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol.acl_hints import ResourceRef
 from spark_kafka_eos.kafka.protocol.backoff import OUTDATED_LEADER_MS, Budget, Clock, Stopwatch, delay_or_raise
 from spark_kafka_eos.kafka.protocol.error_codes import Reaction, failure, reaction
+from spark_kafka_eos.kafka.wire.batch_header import RecordBatchHeader
 
 # How long a follower is asked before the leader chooses again: metadata.max.age.ms, as in the Java client.
 _REPLICA_SECONDS = 300.0
@@ -338,8 +342,7 @@ class FetchPlan:
                 case Fetched() if cursor.is_peek:
                     moved += self._peeked(cursor, outcome)
                 case Fetched() if outcome.batches:
-                    self._advance(cursor, outcome)
-                    moved.append(cursor)
+                    moved += self._advanced(cursor, outcome)
                 case _ if (cursor is first or not _had_no_room(cursor, outcome, was_full)) and self._ask_leader(cursor):
                     self._waiting[partition] = cursor
                     self._trouble = self._trouble or unusable_follower(cursor, outcome)
@@ -395,7 +398,13 @@ class FetchPlan:
             )
             self._again([cursor], error, react)
 
-    def _advance(self, cursor: Cursor, part: Fetched) -> None:
+    def _advanced(self, cursor: Cursor, part: Fetched) -> list[Cursor]:
+        """The cursor, behind what has come; none if a follower has another log: its leader is asked instead."""
+        if (other := _of_another_log(cursor, part)) is not None:
+            if not self._ask_leader(cursor):
+                raise replaced(cursor, other)
+            self._waiting[cursor.partition] = cursor
+            return []
         first, last = part.batches[0], part.batches[-1]
         covered = last.next_offset - first.base_offset
         size = last.position + last.size - first.position
@@ -405,6 +414,7 @@ class FetchPlan:
         cursor.position, cursor.topic_id = part.next_offset, cursor.leader.topic_id
         cursor.epoch, cursor.end_doubted = last.partition_leader_epoch, None
         self._ready.append(part)
+        return [cursor]
 
     def _again(self, cursors: Iterable[Cursor], error: KafkaEosError, react: Reaction) -> None:
         """Request these again after a pause."""
@@ -440,6 +450,20 @@ def _part(cursor: Cursor, max_bytes: int) -> FetchPartition:
         last_epoch=cursor.epoch,
         max_bytes=max_bytes,
     )
+
+
+def _of_another_log(cursor: Cursor, part: Fetched) -> RecordBatchHeader | None:
+    """The first record batch of `part` that is not of the log for which the range was planned."""
+    planned, leader = cursor.planned_epoch, cursor.leader
+    assert leader is not None
+    if planned < 0 or leader.leader_epoch <= planned or cursor.end == NO_END:
+        return None
+    if part.batches[-1].partition_leader_epoch <= planned:
+        return None
+    first = next(batch for batch in part.batches if batch.partition_leader_epoch > planned)
+    # Epochs beyond the leader's own are none: a service may leave in place what producers have written there.
+    is_other = first.base_offset < cursor.end and first.partition_leader_epoch <= leader.leader_epoch
+    return first if is_other else None
 
 
 def _node(cursor: Cursor, leader: PartitionLeader, now: float) -> int:

@@ -346,6 +346,24 @@ def test_what_can_still_be_read_is(what: str) -> None:
     assert all(expected.why in one.why for one, expected in zip(done.lost, losses, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "log_end", "ranges", "start"),
+    [
+        (covering(A, 10, 30), 20, (covering(A, 10, 20),), 20),
+        (covering(A, 25, 30), 20, (), 25),
+        (covering(A, 10, 30), 10, (), 10),
+    ],
+)
+def test_of_a_truncated_log_what_is_left_of_the_planned_one_remains(
+    wanted: OffsetRange, log_end: int, ranges: tuple[OffsetRange, ...], start: int
+) -> None:
+    done = remaining([wanted], earliest={A: 5}, latest={A: 50}, log_ends={A: log_end})
+    assert done.ranges == ranges
+    [only] = done.lost
+    assert (only.start, only.end) == (start, 30)
+    assert f"the log was truncated to {log_end}, and has other records there now" in str(only)
+
+
 def test_what_remains_is_of_the_same_topic() -> None:
     wanted = replace(covering(A, 2, 60), topic_id=uuid.UUID(int=7))
     (kept,) = remaining([wanted], earliest={A: 5}, latest={A: 50}).ranges

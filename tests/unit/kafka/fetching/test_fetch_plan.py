@@ -589,6 +589,69 @@ def test_brokers_that_stay_outdated_are_given_up_on():
         Walk(planned_in(7, clock), clock).run()
 
 
+def answered_with(*batches, planned=5, leader=6, end=10, follows=False):
+    """What comes of a range `[0, end)` that was planned in an epoch, if the leader of another one has these batches."""
+    wanted = OffsetRange(partition=FIRST, start=0, end=end, topic_id=TOPIC_ID, leader_epoch=planned)
+    clock = Clock()
+    plan = FetchPlan([wanted], sizes=sizes(), clock=clock, budget=budget, patience_ms=PATIENCE_MS, follows=follows)
+    assert isinstance(plan.next(), Locate)
+    plan.located({FIRST: replace(leads(), leader_epoch=leader)})
+    ask = plan.next()
+    assert isinstance(ask, Ask)
+    plan.answered(1, answer({FIRST: fetched(FIRST, 0, *batches)}))
+    while not isinstance(step := plan.next(), Fetched):
+        assert isinstance(step, Ask)
+    return [(each.base_offset, each.next_offset) for each in step.batches]
+
+
+@pytest.mark.parametrize(
+    ("batches", "first"),
+    [
+        ([(0, 7, 5), (7, 9, 6)], 7),
+        ([(0, 4, 4), (4, 5, 5), (5, 9, 6), (9, 12, 6)], 5),
+        ([(0, 12, 6)], 0),
+        ([(0, 9, -1), (9, 12, 6)], 9),
+        ([(8, 12, 6)], 8),
+    ],
+)
+def test_records_before_the_planned_end_that_are_of_a_later_leader_than_the_end_are_of_another_log(batches, first):
+    with pytest.raises(DataLoss, match=f"orders-0: .* truncated .* up to 10 were planned: those from {first} on"):
+        answered_with(*batches)
+
+
+@pytest.mark.parametrize(
+    ("batches", "given"),
+    {
+        "an election that lost nothing": ([(0, 7, 4), (7, 10, 5)], {}),
+        "the log of the next leader comes after the end": ([(10, 15, 6)], {}),
+        "a record batch that reaches past the end": ([(0, 15, 5)], {}),
+        "formats without an epoch": ([(0, 10, -1)], {}),
+        "brokers that tell no epoch": ([(0, 10, 6)], {"planned": -1, "leader": -1}),
+        "a range planned without one": ([(0, 10, 6)], {"planned": -1}),
+        "a service that keeps what producers have written there": ([(0, 10, 9)], {}),
+        "a service whose leaders never change": ([(0, 10, 9)], {"leader": 5}),
+        "a log that is followed": ([(0, 10, 6)], {"end": NO_END, "follows": True}),
+    }.values(),
+)
+def test_what_an_election_without_a_loss_leaves_is_read(batches, given):
+    assert answered_with(*batches, **given) == [batch[:2] for batch in batches]
+
+
+def test_only_a_leader_says_that_its_log_is_another_one():
+    clock = Clock()
+    wanted = OffsetRange(partition=FIRST, start=0, end=10, topic_id=TOPIC_ID, leader_epoch=4)
+    plan = FetchPlan([wanted], sizes=sizes(), clock=clock, budget=budget, patience_ms=PATIENCE_MS)
+
+    def other(ask):
+        return answer({FIRST: fetched(FIRST, 0, (0, 5, 4), (5, 10, 5))})
+
+    def same(ask):
+        return answer({FIRST: fetched(FIRST, 0, (0, 10, 4))})
+
+    walk = Walk(plan, clock, receive=[TO_FOLLOWER, other, same]).run()
+    assert (walk.found, walk.requests) == ([(FIRST, 10)], [(1, True), (2, True), (1, False)])
+
+
 def test_a_partition_may_have_one_range_only():
     with pytest.raises(ValueError, match="one range"):
         plan_of(Clock(), (FIRST, 0, 20), (FIRST, 30, 40))
