@@ -12,6 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
@@ -164,6 +165,8 @@ def _scalar_writer(shape: ShapeKind, kind: pa.DataType) -> Writer | None:
     match shape:
         case "integer" if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
             return _whole
+        case "number" if pa.types.is_float32(kind) or pa.types.is_float16(kind):
+            return _shortest(kind.to_pandas_dtype())
         case "integer" | "number" if is_number(kind):
             return _unchanged
         case "boolean" if pa.types.is_boolean(kind):
@@ -234,6 +237,13 @@ def _whole(value: Any) -> Any:
     except (ValueError, OverflowError):  # NaN, infinity
         return value
     return whole if whole == value else value
+
+
+def _shortest(single: type[np.floating[Any]]) -> Writer:
+    """The number with the fewest digits that is the same one in that type. Python has doubles only, and of them other
+    digits: 0.1 of a float would be 0.10000000149011612.
+    """
+    return lambda value: float(str(single(value)))
 
 
 def _iso(value: Any) -> str:

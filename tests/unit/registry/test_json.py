@@ -9,10 +9,13 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.errors import InvalidRow, InvalidSchema
@@ -522,7 +525,14 @@ SUMMER = datetime(2026, 7, 1, 0, 30, 0, 5, tzinfo=UTC)
         ("number", pa.array([Decimal("9.50")], pa.decimal128(9, 2)), "9.50"),
         ("number", pa.array([DIGITS], pa.decimal128(38, 18)), str(DIGITS)),
         ("number", pa.array([Decimal(0)], pa.decimal128(9, 8)), "0E-8"),
-        ("number", pa.array([0.1], pa.float32()), "0.10000000149011612"),
+        ("number", pa.array([0.1], pa.float32()), "0.1"),
+        ("number", pa.array([np.float32(8623.88)]), "8623.88"),
+        ("number", pa.array([1e-7], pa.float32()), "1e-07"),
+        ("number", pa.array([2.0**24], pa.float32()), "16777216.0"),
+        ("number", pa.array([-0.0], pa.float32()), "-0.0"),
+        ("number", pa.array([np.float16(0.1)]), "0.1"),
+        ("number", pa.array([float(np.float32(0.1))]), "0.10000000149011612"),
+        ("integer", pa.array([123456789.0], pa.float32()), "123456792"),
         ("integer", pa.array([Decimal(2**64)], pa.decimal128(20, 0)), "18446744073709551616"),
         ("integer", pa.array([Decimal("7.00")], pa.decimal128(9, 2)), "7"),
         ("integer", pa.array([7.0]), "7"),
@@ -545,6 +555,9 @@ SUMMER = datetime(2026, 7, 1, 0, 30, 0, 5, tzinfo=UTC)
         (None, pa.array([[[("k", SUMMER)]]], pa.list_(pa.map_(pa.string(), pa.timestamp("us", "UTC")))),
          '[{"k": "2026-07-01T00:30:00.000005Z"}]'),
         (None, pa.array([True]), "true"),
+        (None, pa.array([0.1], pa.float32()), "0.1"),
+        (None, pa.array([{"b": [("k", [0.1, None])]}],
+                        pa.struct([("b", pa.map_(pa.string(), pa.list_(pa.float32())))])), '{"b": {"k": [0.1, null]}}'),
     ],
 )  # fmt: skip
 def test_a_column_is_written_as_the_schemas_type(kind, column, text):
@@ -556,6 +569,20 @@ def test_a_column_is_written_as_the_schemas_type(kind, column, text):
     maps = pa.MapArray.from_arrays(offsets, pa.array(["k"]), rows)
     nested = format_of(QuerySchema(text_of(inside))).write(pa.ListArray.from_arrays(ends, maps), b"").to_pylist()
     assert nested == [b'[{"k": {"a": %s}}]' % text.encode()]
+
+
+def test_a_float_fits_a_bound_that_it_was_made_of():
+    schema, rows = field({"type": "number", "maximum": 19.99, "minimum": 0.1}, pa.array([19.99, 0.1], pa.float32()))
+    assert written(schema, rows) == [{"a": 19.99}, {"a": 0.1}]
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_float_is_written_with_the_fewest_digits_that_are_the_same_float(value):
+    schema, rows = field({"type": "number"}, pa.array([value], pa.float32()))
+    (body,) = format_of(QuerySchema(text_of(schema))).write(rows, b"").to_pylist()
+    number = json.loads(body)["a"]
+    assert np.float32(number) == np.float32(value)
+    assert Decimal(repr(number)) == Decimal(pa.array([value], pa.float32()).cast(pa.string())[0].as_py())
 
 
 @pytest.mark.parametrize("kind", ["string", "integer", "number", "boolean", "array", None])
@@ -600,6 +627,8 @@ def test_a_column_of_another_type_than_the_schemas_is_refused_by_name_before_any
         ({"type": "integer"}, pa.array([math.nan]), "NaN or infinity"),
         ({"type": "number"}, pa.array([math.inf]), "NaN or infinity"),
         ({}, pa.array([math.nan]), "NaN or infinity"),
+        ({"type": "number"}, pa.array([math.nan], pa.float32()), "NaN or infinity"),
+        ({}, pa.array([-math.inf], pa.float32()), "NaN or infinity"),
         ({}, pa.array(["secret"]), r"\$\.a must be the text of a JSON value"),
         ({}, pa.array(["NaN"]), r"\$\.a must be the text of a JSON value"),
         ({}, pa.array(["[1e400]"]), r"\$\.a must be .* numbers that a double can hold"),
