@@ -14,6 +14,7 @@ from spark_kafka_eos.ledger.remedies import (
     RESTORE,
     RESTORE_LEDGER,
     RESUME,
+    RESUME_BY_GROUP,
     RETURNED,
     TAKEN_OVER,
     TWO_DRIVERS,
@@ -115,7 +116,7 @@ def deleted(batch: MicroBatch, discontinuity: str | None) -> Refuse:
         f"the new query {batch.query_id} does not start there: {discontinuity}",
         meaning="The ledger topic and its group were deleted, or ledgerTopic was changed. Starting earlier repeats "
         "records in the output, starting later skips some",
-        actions=(RESTORE_LEDGER, f"Or {RESUME}."),
+        actions=(RESTORE_LEDGER, f"Or {RESUME_BY_GROUP}."),
         resolutions=("write",),
     )
 

@@ -11,6 +11,11 @@ RESUME = (
     "then starts exactly where the last committed transaction ended (a query with state loses it with the checkpoint, "
     "and is refused once more because of that)"
 )
+RESUME_BY_GROUP = (
+    "start the query with a new checkpointLocation, and set startingOffsets=committed and this sink's kafka.group.id "
+    "(by default its kafka.transactional.id) on its kafka-eos source: it then starts where the group is (a query with "
+    "state loses it with the checkpoint)"
+)
 OWN_ID = "set a different `kafka.transactional.id` for each query"
 TAKEN_OVER = (
     "If the query ran with another sink until now, for example the built-in one, and was stopped cleanly, this batch "

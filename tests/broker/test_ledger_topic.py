@@ -174,6 +174,31 @@ def test_a_ledger_topic_that_was_deleted_is_created_again_and_the_pointer_is_gon
         assert write(fresh, options, 2) == "committed"
 
 
+def test_where_the_ledger_was_deleted_a_new_checkpoint_goes_on_as_its_refusal_advises(
+    either_kafka, cluster, sink, name
+):
+    source, books = either_kafka.create_topic(f"{name}-in-{either_kafka.version}", 2), f"books-{name}"
+    for partition in (0, 1):
+        produce(either_kafka.bootstrap, source, [b"x"] * 600, partition=partition)
+
+    target, where = sink().topic, {"ledgerTopic": books}
+    lost = Copy(either_kafka.bootstrap, cluster, source, target, query="lost", options=where)
+    lost.run(0, 0, 500)
+    expire(either_kafka.bootstrap, lost.options.ledger_group)
+    either_kafka.delete_topic(books)
+    with Cluster(cluster.options) as fresh:
+        new = Copy(either_kafka.bootstrap, fresh, source, target, query="new", options=where)
+        with pytest.raises(LedgerRefused, match="the ledger has no entry") as refused:
+            new.run(0, 0, 600)
+        advised = {"startingOffsets": "committed", "kafka.group.id": new.options.group_id}
+        assert all(option in refused.value.action for option in advised)
+        given = {"kafka.bootstrap.servers": either_kafka.bootstrap, "subscribe": source}
+        with OffsetPlanner(source_options(given | advised)) as positions:
+            start = positions.starting()
+        assert set(start.values()) == {500}
+        assert new.run(0, 500, 600).outcome == "committed"
+
+
 def test_the_order_of_the_output_topics_means_nothing(either_kafka, cluster, sink):
     other = either_kafka.create_topic(f"other-{next(numbers)}-{either_kafka.version}")
     one = sink()
