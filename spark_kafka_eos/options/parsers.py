@@ -144,15 +144,17 @@ def _numbers(entry: str, numbers: str) -> set[int]:
 
 def limit(value: str) -> Limit:
     """A count, a share in percent, or both: `1000`, `0.5%`, `1000,0.5%`."""
+    from fractions import Fraction  # few queries need it
+
     counts, shares = [], []
     for part in (part.strip() for part in value.split(",")):
         match = re.fullmatch(_LIMIT, part)
-        if match is None or (match["share"] is not None and float(match["share"]) > 100):
+        if match is None or (match["share"] is not None and Fraction(match["share"]) > 100):
             raise ValueError(f"{part!r} is neither a count nor a percentage, for example 1000, 1% or 1000,1%")
         if match["share"] is None:
             counts.append(number(0, LONG_MAX)(part))
         else:
-            shares.append(float(match["share"]) / 100)
+            shares.append(Fraction(match["share"]) / 100)
     if len(counts) > 1 or len(shares) > 1:
         raise ValueError(f"{value!r} has two {'counts' if len(counts) > 1 else 'percentages'}")
     return Limit(count=next(iter(counts), None), share=next(iter(shares), None))

@@ -1,12 +1,15 @@
 from dataclasses import fields
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_kafka_eos.dead_letters.causes import LONGEST_MESSAGE, MOST_CAUSES, Cause, check_limit, counted
 from spark_kafka_eos.dead_letters.headers import PREFIX, DeadLetter, letter_of, own_headers
 from spark_kafka_eos.errors import TooManyDeadLetters
+from spark_kafka_eos.options.parsers import limit as limit_of
 from spark_kafka_eos.options.values import Limit
 from tests.letters import headers_of
 
@@ -105,13 +108,13 @@ def test_counts_are_added_the_most_frequent_first_and_few():
         (Limit(count=3), 3, 3, False),
         (Limit(count=3), 4, 1_000_000, True),
         (Limit(count=0), 1, 1, True),
-        (Limit(share=0.01), 1, 1, False),  # rounded up
-        (Limit(share=0.01), 2, 101, False),
-        (Limit(share=0.01), 2, 100, True),
-        (Limit(share=0.0), 1, 100, True),
-        (Limit(count=3, share=0.5), 3, 6, False),
-        (Limit(count=3, share=0.5), 4, 8, True),
-        (Limit(count=3, share=0.5), 3, 4, True),
+        (Limit(share=Fraction("0.01")), 1, 1, False),  # rounded up
+        (Limit(share=Fraction("0.01")), 2, 101, False),
+        (Limit(share=Fraction("0.01")), 2, 100, True),
+        (Limit(share=Fraction("0.0")), 1, 100, True),
+        (Limit(count=3, share=Fraction("0.5")), 3, 6, False),
+        (Limit(count=3, share=Fraction("0.5")), 4, 8, True),
+        (Limit(count=3, share=Fraction("0.5")), 3, 4, True),
     ],
 )
 def test_a_batch_with_more_dead_letters_than_its_limit_fails_and_says_why(limit, dead, records, fails):
@@ -125,3 +128,14 @@ def test_a_batch_with_more_dead_letters_than_its_limit_fails_and_says_why(limit,
     ) as raised:
         check_limit(counts, records, limit)
     assert raised.value.committed == "nothing"
+
+
+@given(st.decimals(0, 100, places=4), st.integers(1, 10**9))
+@example(percent=Decimal(7), records=100)
+@example(percent=Decimal("0.07"), records=10_000)
+def test_a_share_is_that_of_its_decimal_digits(percent, records):
+    allowed = -(-int(percent * 10_000) * records // 1_000_000)
+    limit = limit_of(f"{percent:f}%")
+    check_limit({"late": allowed}, records, limit)
+    with pytest.raises(TooManyDeadLetters, match="more than maxDeadLetters="):
+        check_limit({"late": allowed + 1}, records, limit)

@@ -1,5 +1,7 @@
 """Each parser takes what Kafka and Spark write and says why it takes nothing else."""
 
+from fractions import Fraction
+
 import pytest
 
 from spark_kafka_eos.kafka.partitions import TopicPartition as TP
@@ -249,8 +251,8 @@ def test_anything_else_is_not_a_size(text):
     [
         ("1000", Limit(count=1_000)),
         ("0", Limit(count=0)),
-        ("1%", Limit(share=0.01)),
-        (" 0.5 % , 20 ", Limit(count=20, share=0.005)),
+        ("1%", Limit(share=Fraction("0.01"))),
+        (" 0.5 % , 20 ", Limit(count=20, share=Fraction("0.005"))),
     ],
 )
 def test_a_limit_is_a_count_a_share_or_both(text, expected):
