@@ -22,9 +22,12 @@ from typing import Any
 
 from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.failpoints import failpoint
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.participants.failure import error_to_text
 from spark_kafka_eos.participants.instants import rows_of
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
+
+_log = logger(__name__)
 
 CREATE = "CREATE TABLE IF NOT EXISTS kafka_eos (name VARCHAR(255) PRIMARY KEY, version BIGINT NOT NULL, token TEXT)"
 _FORGET = "UPDATE kafka_eos SET token = NULL WHERE name = ?"
@@ -78,6 +81,9 @@ class SqlTable:
             self._require_transactions()
         with self._transaction() as cursor:
             first = token if rows is None else BY_HALF
+            if rows is None:
+                message = "fencing the key %r of kafka_eos at version %d; waits while another connection locks its row"
+                _log.info(message, self._key, after)
             if after == 0:
                 statement = "INSERT INTO kafka_eos (version, token, name) VALUES (1, ?, ?) ON CONFLICT DO NOTHING"
                 cursor.execute(self._marked(statement), (first, self._key))

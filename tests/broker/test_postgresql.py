@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import secrets
 import subprocess
@@ -17,12 +18,16 @@ import psycopg
 import pytest
 from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
-from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.errors import ConfigurationError, TableFailed
 from spark_kafka_eos.participants.participant import Conflict, TableVersion
 from spark_kafka_eos.participants.sql import SqlTable
+from spark_kafka_eos.transaction.table import TableParticipant
+from tests.both import OPTIONS
 from tests.local_frames import Frame, internal
+from tests.pages import ROOT
 
 SLOWLY = Path(__file__).with_name("commit_slowly.py")
+PAGE = ROOT / "docs" / "tables.md"
 MIB = 1 << 20
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
@@ -137,6 +142,60 @@ def test_a_fence_that_waits_for_a_commit_conflicts_once_that_is_done(server, tab
         other.commit()
         assert fence.result(timeout=60) is False
     assert table.held() == TableVersion(version=2, token="second")
+
+
+def half_committed(server, after, **options):
+    """The connection of a driver that was lost while its commit was open, and the table as its next start finds it."""
+    lost = psycopg.connect(server, **options)
+    lost.execute(
+        "UPDATE kafka_eos SET version = version + 1 WHERE name = 'sales'"
+        if after
+        else "INSERT INTO kafka_eos (version, token, name) VALUES (1, 'lost', 'sales')"
+    )
+    return lost
+
+
+def starting(table) -> TableParticipant:
+    participant = TableParticipant(OPTIONS, table)
+    participant.last = participant.ask()
+    return participant
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_with_a_lock_timeout_a_start_fails_that_waits_for_a_lost_driver_and_says_so(server, table, after, caplog):
+    if after:
+        table.commit(None, "before", after=0)
+    impatient = SqlTable(
+        lambda: psycopg.connect(server, options="-c lock_timeout=100ms"), insert="", key="sales", mark="%s"
+    )
+    caplog.set_level("INFO")
+    with half_committed(server, after) as lost:
+        with pytest.raises(TableFailed, match=r"cannot be fenced \(LockNotAvailable: .*due to lock timeout"):
+            starting(impatient).fence()
+        assert f"fencing the key 'sales' of kafka_eos at version {after}" in caplog.text
+        lost.rollback()
+    starting(impatient).fence()
+    assert table.held().version == after + 1
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_the_servers_limit_on_idle_transactions_frees_the_key_of_a_lost_driver(server, table, after):
+    if after:
+        table.commit(None, "before", after=0)
+    lost = half_committed(server, after, options="-c idle_in_transaction_session_timeout=300ms")
+    starting(table).fence()
+    assert table.held().version == after + 1
+    with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+        lost.execute("SELECT 1")
+    lost.close()
+
+
+def test_the_server_has_the_settings_that_the_page_names(server):
+    section = PAGE.read_text().partition("## PostgreSQL")[2].partition("\n## ")[0]
+    named = set(re.findall(r"\b(?:tcp_keepalives|idle_in|lock)_\w+", section))
+    assert len(named) == 5
+    listed = ", ".join(f"'{name}'" for name in sorted(named))
+    assert asked(server, f"SELECT count(*) FROM pg_settings WHERE name IN ({listed})") == 5
 
 
 def test_a_connection_with_autocommit_is_refused_and_leaves_nothing(server, table):
