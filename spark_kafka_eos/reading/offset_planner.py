@@ -96,10 +96,15 @@ class OffsetPlanner:
         where the start is committed: there, that is data loss, or the committed records are of open transactions.
         """
         start, end = self.starting(), self.ending()
-        if str(self._options.starting_offsets).startswith("committed"):
+        if self._starts_as_committed:
             return self.tasks(start, self._offsets.not_before(start, end))
         planning.check_order(start, end)
         return self.tasks(start, end)
+
+    @property
+    def _starts_as_committed(self) -> bool:
+        """Whether a start past the end is that of records that were there."""
+        return str(self._options.starting_offsets).startswith("committed")
 
     # -- a stream
 
@@ -126,6 +131,8 @@ class OffsetPlanner:
             end = self._end(begin, origin, limited=limited)
             if not isinstance(self._options.starting_offsets, str):
                 self._stream_end.check(begin)
+            if not self._starts_as_committed:
+                planning.check_order(begin, end)  # before it is recorded, so that the option can be corrected
             return self._recorded(
                 SourceOffset(offsets=end, start=begin, sinks=self._start.sinks(), tick=int(self._ticks))
             )

@@ -136,7 +136,7 @@ def ending_offsets(end: Literal["latest"] | Offsets, *, latest: Offsets) -> dict
 
 
 def check_order(start: Offsets, end: Offsets) -> None:
-    """Raise ConfigurationError if a read that the options bound would start after its end; where both are the same
+    """Raise ConfigurationError if a read would start, as the options say, after its end; where both are the same
     offset, there is nothing to read.
     """
     after = [f"{tp} starts at {start[tp]}, its end is {end[tp]}" for tp in sorted(end) if start.get(tp, 0) > end[tp]]

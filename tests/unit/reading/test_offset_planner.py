@@ -477,6 +477,30 @@ def test_a_new_stream_that_would_start_after_its_end_is_refused(open_positions, 
         source.latest(source.initial(), limited=False)
 
 
+@pytest.mark.parametrize("loss", ["true", "false"])
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_new_stream_that_would_start_past_the_end_of_the_log_is_refused_before_it_is_recorded(
+    open_positions, loss, limited
+):
+    given = {"startingOffsets": '{"t": {"0": 1000, "1": -2}}', "failOnDataLoss": loss, "maxOffsetsPerTrigger": "5"}
+    source = open_positions(Brokers(t=[(0, 10), (0, 5)]), **given)
+    with pytest.raises(ConfigurationError, match=r"start after its end.*: t-0 starts at 1000, its end is 10. Nothing"):
+        source.latest(source.initial(), limited=limited)
+
+
+def test_a_new_stream_that_starts_behind_an_open_transaction_waits_for_its_end(open_positions):
+    source = open_positions(Brokers(t=[(0, 10, 15)]), startingOffsets='{"t": {"0": 12}}')
+    assert first_batch(source) == ({T0: 12}, {T0: 12}, {})
+
+
+def test_a_new_stream_from_a_groups_offset_past_the_end_of_the_log_is_data_loss(open_positions):
+    brokers = Brokers(t=[(0, 10)])
+    brokers.group("g").commit_at_once({T0: (12, "")}, now_s=0.0)
+    source = open_positions(brokers, startingOffsets="committed", **{"kafka.group.id": "g"})
+    with pytest.raises(DataLoss, match="t-0 from 12 .*ends at 10"):
+        first_batch(source)
+
+
 def test_a_batch_read_from_a_groups_offset_past_the_last_stable_offset_has_no_rows(open_positions):
     brokers = Brokers(t=[(0, 10, 15)])
     brokers.group("g").commit_at_once({T0: (12, "")}, now_s=0.0)
