@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from spark_kafka_eos.errors import ConfigurationError
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.partitions import Offsets, TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.options import SourceOptions, Timestamps
@@ -16,6 +17,8 @@ from spark_kafka_eos.source_offset import Origin, SinkIdentity
 
 if TYPE_CHECKING:
     from spark_kafka_eos.reading.by_time import OffsetsByTime
+
+log = logger(__name__)
 
 
 class SourceStart:
@@ -62,23 +65,26 @@ class SourceStart:
         return {tp: max(offset, self._earliest.get(tp, offset)) for tp, offset in latest.items()}
 
     def unrecorded(self, ends: Offsets) -> dict[TopicPartition, int]:
-        """Where batch 0 starts if the built-in source has planned it, or release 0.1.0. Raises ConfigurationError if
-        the options do not give the same start now as they did then.
+        """Where batch 0 starts if the built-in source has planned it, or release 0.1.0. Raises ConfigurationError
+        unless the options give the same start now as they did then, or, of partitions that begin later than they may
+        have then, records may be lost.
         """
         option = self._options.starting_offsets
         if option != "earliest" and (not isinstance(option, Mapping) or planning.LATEST in option.values()):
-            raise ConfigurationError(
-                "startingOffsets",
-                "the built-in source, or release 0.1.0, has planned the checkpoint's first batch, which was not "
-                "committed. It does not say where it starts, and by now this option may mean another start. Nothing "
-                "was read",
-                action="Start the query as it was until that batch is done, and change it then. Or set startingOffsets "
-                "as JSON to where the batch starts. The built-in source keeps that in sources/0/0 of the checkpoint. "
-                "Release 0.1.0 read nothing in such a batch: it starts where offsets/0 says that it ends.",
-            )
+            raise _start_unknown("by now this option may mean another start")
         start, there = self.offsets(), self._partitions.current()
         # Partitions added since belong to the next batch.
-        return {tp: offset for tp, offset in start.items() if tp in ends or tp not in there}
+        start = {tp: offset for tp, offset in start.items() if tp in ends or tp not in there}
+        listed = option if isinstance(option, Mapping) else {}
+        if self._options.starting_offsets_strategy == "latest" and (unlisted := sorted(start.keys() - listed.keys())):
+            raise _start_unknown(f"startingOffsetsStrategy=latest may mean another start of {unlisted[0]} by now")
+        moved = sorted(tp for tp, at in start.items() if at > 0 and listed.get(tp, planning.EARLIEST) < 0)
+        if moved and self._options.fail_on_data_loss:
+            begins = ", ".join(f"{tp} begins at {start[tp]}" for tp in moved[:5])
+            raise _start_unknown(f"what it starts with may be deleted by now: {begins}")
+        for tp in moved:
+            log.warning("the first batch reads %s from %d, and may have begun before", tp, start[tp])
+        return start
 
     def sinks(self) -> tuple[SinkIdentity, ...]:
         """The sinks by whose commits this source goes: those whose offsets it starts from, or the one that it names.
@@ -127,3 +133,14 @@ class SourceStart:
         """Forget the offsets by time of topics that are others now, and of partitions that have other records."""
         if self._by_time is not None:
             self._by_time.forget(topics, partitions)
+
+
+def _start_unknown(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        "startingOffsets",
+        "the built-in source, or release 0.1.0, has planned the checkpoint's first batch, which was not committed. It "
+        f"does not say where it starts, and {why}. Nothing was read",
+        action="Set startingOffsets to the JSON in sources/0/0 of the checkpoint, where the built-in source keeps the "
+        "start. Release 0.1.0 read nothing in such a batch: it starts where offsets/0 says that it ends. Or start the "
+        "query as it was until that batch is done, and change it then.",
+    )

@@ -91,15 +91,44 @@ def test_where_the_first_batch_starts_means_nothing_to_later_batches(open_positi
 
 
 @pytest.mark.parametrize(
-    ("given", "reads"),
+    ("given", "begins", "reads"),
     [
-        ({"startingOffsets": "earliest"}, {0: (3, 10)}),
-        ({"startingOffsets": '{"t": {"0": 7, "1": -2}}'}, {0: (7, 10)}),
+        ({"startingOffsets": "earliest"}, 0, {0: (0, 10)}),
+        ({"startingOffsets": '{"t": {"0": -2, "1": -2}}'}, 0, {0: (0, 10)}),
+        ({"startingOffsets": '{"t": {"0": 7, "1": -2}}'}, 3, {0: (7, 10)}),
+        ({"startingOffsets": '{"t": {"0": 7}}', "startingOffsetsStrategy": "latest"}, 3, {0: (7, 10)}),
     ],
 )
-def test_a_first_batch_whose_start_is_not_recorded_starts_where_the_options_say(open_positions, given, reads):
-    source = open_positions(Brokers(t=[(3, 20), (0, 5)]), **given)
+def test_a_first_batch_whose_start_is_not_recorded_starts_where_the_options_say(open_positions, given, begins, reads):
+    source = open_positions(Brokers(t=[(begins, 20), (2, 5)]), **given)
     assert ranges(source.batch(source.initial(), json_of(t=[10]))) == reads, "t-1 was added since"
+
+
+MOVED = [
+    {"startingOffsets": "earliest"},
+    {"startingOffsets": '{"t": {"0": -2, "1": 0}}'},
+    {"startingOffsets": '{"t": {"1": 0}}', "startingOffsetsStrategy": "earliest"},
+]
+
+
+@pytest.mark.parametrize("given", MOVED, ids=str)
+@pytest.mark.parametrize("begins", [3, 15], ids=["in the batch", "after it"])
+def test_a_first_batch_whose_start_is_not_recorded_is_refused_where_its_beginning_may_be_deleted(
+    open_positions, given, begins
+):
+    source = open_positions(Brokers(t=[(begins, 20), (0, 5)]), **given)
+    said = f"may be deleted by now: t-0 begins at {begins}. .* Set startingOffsets to .* sources/0/0"
+    with pytest.raises(ConfigurationError, match=said):
+        source.batch(source.initial(), json_of(t=[10, 5]))
+    kept = open_positions(Brokers(t=[(begins, 20), (0, 5)]), startingOffsets='{"t": {"0": 0, "1": 0}}')
+    assert ranges(kept.batch(kept.initial(), json_of(t=[10, 5]))) == {0: (0, 10), 1: (0, 5)}, "the tasks look again"
+
+
+@pytest.mark.parametrize("given", MOVED, ids=str)
+def test_a_first_batch_whose_start_is_not_recorded_reads_what_is_there_on_request(open_positions, given, caplog):
+    source = open_positions(Brokers(t=[(3, 20), (0, 5)]), failOnDataLoss="false", **given)
+    assert ranges(source.batch(source.initial(), json_of(t=[10, 5]))) == {0: (3, 10), 1: (0, 5)}
+    assert "reads t-0 from 3, and may have begun before" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -108,6 +137,7 @@ def test_a_first_batch_whose_start_is_not_recorded_starts_where_the_options_say(
         {"startingOffsets": "latest"},
         {"startingTimestamp": "4"},
         {"startingOffsets": '{"t": {"0": 7, "1": -1}}'},
+        {"startingOffsets": '{"t": {"1": 2}}', "startingOffsetsStrategy": "latest"},
         {"startingOffsets": "committed-or-latest", "kafka.group.id": "g"},
     ],
     ids=str,
