@@ -207,6 +207,8 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     """The column as `kind`, which must hold all its values and mean the same: Arrow would take a number for a time of
     any unit, a local time for one in UTC, and a text for anything that it can be read as.
     """
+    if column.type == kind:
+        return column
     meanings = _meaning(column.type), _meaning(kind)
     if meanings[0] != meanings[1] and meanings not in _SAME_MEANING:
         raise InvalidSchema(
@@ -214,8 +216,9 @@ def _cast(column: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
             action="Cast the column: what a text says, a unit and a time zone are not guessed.",
         )
     try:
-        if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
-            # Arrow would ask for the digits of the largest number of the type.
+        if pa.types.is_decimal(kind) and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
+            # Of a whole number, Arrow would ask for the digits of the largest one of its type. And a decimal that does
+            # not fit into the 128 bits of another one often becomes another number without an error.
             cast = column.cast(pa.decimal256(76, kind.scale)).cast(kind)
         elif column.type in _FLOATS and pa.types.is_decimal(kind):
             if not _has_size(kind, column):
