@@ -23,8 +23,10 @@ from spark_kafka_eos.appending.append import BlockAppender
 from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.report import CommitReport, EncodeReport
 from spark_kafka_eos.appending.staging import Staging
-from spark_kafka_eos.errors import StagingLost
+from spark_kafka_eos.errors import KafkaEosError, StagingLost
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.kafka.producer import ProducerEpoch
+from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.ledger.decide import Decide, batch_write, decide_batch_write, decide_micro_batch, destination_of
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -35,6 +37,9 @@ from spark_kafka_eos.spark.commit_log import show
 from spark_kafka_eos.spark.staged_message import staged
 from spark_kafka_eos.spark.worker import raising_when_ended
 from spark_kafka_eos.transaction.commit import commit_batch, committer
+from spark_kafka_eos.transaction.steps import described
+
+_log = logger(__name__)
 
 Messages = Sequence[WriterCommitMessage | None]
 Connect = Callable[[ClientOptions], Cluster]
@@ -85,14 +90,33 @@ def commit_batch_write(
     run: str,
     planned_under: ProducerEpoch | None,
 ) -> None:
-    """Commit the whole write of a `run` or nothing. With `txnAppId`, skip it if the ledger shows it as committed."""
+    """Commit the whole write of a `run` or nothing. With `txnAppId`, skip it if the ledger shows it as committed. When
+    it returns, readers see all of it.
+    """
     app_id, version = options.txn_app_id, options.txn_version
     reports = [message.report for message in staged(messages)]
     topics = {block.partition.topic for report in reports for block in report.blocks}
     batch = batch_write(app_id, version, run=run, destination=destination_of(options, topics))
     decide = None if app_id is None else decide_batch_write(options)
-    connected = partial(connect, options.client)
+
+    @contextmanager
+    def connected() -> Iterator[Cluster]:
+        with connect(options.client) as cluster:
+            yield cluster
+            if options.delivery_guarantee == "exactly-once":
+                _await_markers(cluster, options.transactional_id)
+
     _commit(options, connected, staging, messages, batch, decide, planned_under=planned_under)
+
+
+def _await_markers(cluster: Cluster, transactional_id: str) -> None:
+    """Wait until the committed transaction has its marker in each partition: until then, a reader sees it in some and
+    not in others, and the job's next step may read it. A stream does not wait: its next batch takes as long.
+    """
+    try:
+        describe.settled(cluster, partial(described, cluster, transactional_id))
+    except KafkaEosError as error:
+        _log.warning("the write is committed, but readers may not see all of it yet: %s", error.what)
 
 
 def _commit(

@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from lab.simulation.chance import Seeded
 from spark_kafka_eos.appending.files import LocalFiles
 from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
+from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import (
     CheckpointUnusable,
     ConfigurationError,
@@ -37,10 +38,10 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark import sink
 from spark_kafka_eos.spark.plan_registry import digest_of, publish
 from spark_kafka_eos.spark.sink import KafkaEosBatchWriter, KafkaEosStreamWriter
-from spark_kafka_eos.spark.sink_commit import kept_cluster, pinned
+from spark_kafka_eos.spark.sink_commit import commit_batch_write, kept_cluster, pinned
 from spark_kafka_eos.spark.staged_message import StagedMessage
 from tests.coordinating import TransactionCoordinator
-from tests.model_kafka import KafkaModel
+from tests.model_kafka import KafkaModel, lost
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 QUERY = "11111111-1111-1111-1111-111111111111"
@@ -69,8 +70,8 @@ def options(tmp_path):
 class Kafka(KafkaModel):
     """The model, and how often the preflight ran."""
 
-    def __init__(self):
-        super().__init__(2, {"orders": 1, "a": 1})
+    def __init__(self, **more):
+        super().__init__(2, {"orders": 1, "a": 1}, **more)
         self.preflights = 0
 
     def preflight(self, cluster, options, staging):
@@ -265,6 +266,32 @@ def test_every_batch_write_is_checked_and_leaves_nothing_if_it_is_refused(option
         with pytest.raises(PreflightFailed):
             KafkaEosBatchWriter(given, SCHEMA, connect=kafka.cluster, preflight=fail).check()
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def batch_write(options, kafka):
+    record = bytes(encode(pa.nulls(1, pa.binary()), pa.array([b"v"]), 0))
+    block = EncodedBlock(partition=TopicPartition("a", 0), records=1, offset=0, length=len(record), data=record)
+    message = StagedMessage(EncodeReport(task=0, path=None, blocks=(block,)))
+    commit_batch_write(options, kafka.cluster, Staging("unused"), [message], run="run", planned_under=None)
+
+
+def test_a_batch_write_returns_when_readers_see_all_of_it(options):
+    brokers: Kafka = Kafka(later=lambda why, action: brokers.world.after(2.0, why, action))
+    batch_write(options, brokers)
+    assert brokers.records() == 1
+
+
+def test_a_batch_write_whose_readers_have_to_wait_is_no_failure(options, kafka, caplog):
+    kafka.before("EndTxn", lambda: kafka.meets.update(DescribeTransactions=lost))
+    batch_write(options, kafka)
+    assert kafka.records() == 1
+    assert "the write is committed, but readers may not see all of it yet" in caplog.text
+
+
+def test_an_at_least_once_write_has_no_transaction_to_wait_for(options, kafka):
+    batch_write(replace(options, delivery_guarantee="at-least-once"), kafka)
+    assert kafka.sent("Produce")
+    assert kafka.sent("DescribeTransactions") == []
 
 
 @pytest.mark.parametrize("blocks", [0, 1])
