@@ -294,7 +294,7 @@ def _refused_by_java(case: Evolution, error: str) -> str | None:
         return BRANCH if _has_misread_default(case.reader) else None
     if "Duplicate field" in error:
         return FIELD_ALIASES if _has_alias_of_a_name(case) else None
-    if "missing required field" in error and _has_alias_of_a_name(case):
+    if re.search("missing required field|content mismatch", error) and _has_alias_of_a_name(case):
         return FIELD_ALIASES
     if "Duplicate in union" in error:  # in the writer's, whose type has got the query's name for it
         return ALIASES if any(tree.get("aliases") for tree in types(case.reader) if _is_named(tree)) else None
