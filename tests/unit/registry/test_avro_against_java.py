@@ -338,13 +338,15 @@ def _has_alias_of_a_name(case: Evolution) -> bool:
 
 def _moved_with_aliases(case: Evolution) -> bool:
     """Whether the query has a type with aliases, or a record with some of fields, that the writer has under none of
-    these full names. An alias cannot name a type without a namespace where the new one is in one; and Java takes a
+    these full names, or under another one with the same last part besides. An alias cannot name a type without a namespace where the new one is in one; and Java takes a
     type for the one that has its new name as an alias.
     """
     names = {(kind_of(tree), _full_name(tree)) for tree in types(case.writer) if _is_named(tree)}
     renamed = {alias for tree in types(case.reader) if _is_named(tree) for alias in tree.get("aliases", ())}
     return any(
         not names & {(kind_of(tree), name) for name in (_full_name(tree), *tree.get("aliases", ()))}
+        or {(kind, name.rpartition(".")[2]) for kind, name in names - {(kind_of(tree), _full_name(tree))}}
+        & {(kind_of(tree), tree["name"])}
         or "" in map(_space, tree.get("aliases", ()))
         or renamed & set(map(_full_name, filter(_is_named, types(case.reader))))
         for tree in types(case.reader)
