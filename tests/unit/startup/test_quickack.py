@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import socket
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ def test_a_task_does_not_wait_until_linux_acknowledges_its_function(connected) -
 
     for _ in range(20):  # a new connection acknowledges at once, for a while
         waited(lambda: None)
-    assert min(waited(lambda: None) for _ in range(5)) > 0.03
+    # After a pause, as on a busy machine, it does so again.
+    assert statistics.median(waited(lambda: None) for _ in range(9)) > 0.03
     assert min(waited(lambda: pickle.loads(function)) for _ in range(20)) < 0.02
 
 
