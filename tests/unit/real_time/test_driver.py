@@ -113,10 +113,12 @@ def _kafka(version: int, offsets_marker_s: float = 0.0) -> _Kafka:
     return model
 
 
+_OFFSETS = TopicPartition(OFFSETS_TOPIC, stored_in(OPTIONS.group_id, 50))
+
+
 @contextlib.contextmanager
-def _left_out(kafka: _Kafka) -> Iterator[None]:
-    """Transactions that end meanwhile get no marker where the source's group is stored."""
-    at = TopicPartition(OFFSETS_TOPIC, stored_in(OPTIONS.group_id, 50))
+def _left_out(kafka: _Kafka, at: TopicPartition = _OFFSETS) -> Iterator[None]:
+    """Transactions that end meanwhile get no marker there, by default where the source's group is stored."""
     kafka.leaves_out = lambda joined: at if at in joined else None
     yield
     del kafka.leaves_out
@@ -906,9 +908,8 @@ def test_what_begins_after_the_coordinator_was_asked_and_is_aborted_does_not_bec
         is_own = of == "the task"
         began = replace(bucket, identity=task.identity) if is_own else live.driver.start(live.batch(1), 2)[0]
         _appends(run if is_own else live, began, out)
-        kafka.leaves_out = lambda joined: out if out in joined else None
-        kafka.transactions.coordinators[BUCKETS[0]].time_out()
-        del kafka.leaves_out
+        with _left_out(kafka, out):
+            kafka.transactions.coordinators[BUCKETS[0]].time_out()
         return answer()
 
     kafka.meets["InitProducerId"] = abort_another_first
@@ -917,14 +918,18 @@ def test_what_begins_after_the_coordinator_was_asked_and_is_aborted_does_not_bec
     assert kafka.partitions[out].committed() == []
 
 
+def _commits_without_marker(kafka: _Kafka, run: Run, out: TopicPartition) -> None:
+    """The first bucket commits a record, and its marker is left out of `out`."""
+    bucket, _ = run.driver.start(run.batch(), 2)
+    rows = pa.RecordBatch.from_pydict({"key": [b"key"], "value": [b"value"]})
+    with _left_out(kafka, out):
+        _task(run, bucket).commit([rows], {part.partition: 5 for part in bucket.ranges})
+
+
 def test_a_stop_leaves_it_known_how_a_transaction_ended_while_a_partition_has_no_leader(kafka: _Kafka) -> None:
     """Without a leader nobody can say whether the partition has the marker."""
     run, out = Run(kafka, "run 1"), TopicPartition("out", 0)
-    bucket, _ = run.driver.start(run.batch(), 2)
-    kafka.leaves_out = lambda joined: out if out in joined else None
-    rows = pa.RecordBatch.from_pydict({"key": [b"key"], "value": [b"value"]})
-    _task(run, bucket).commit([rows], {part.partition: 5 for part in bucket.ranges})
-    del kafka.leaves_out
+    _commits_without_marker(kafka, run, out)
     kafka.meets["Metadata"] = _without_leader(out.topic)
     run.cluster.refresh([out.topic])
     with pytest.raises(KafkaEosError, match="out"):
@@ -937,11 +942,7 @@ def test_a_stop_leaves_it_known_how_a_transaction_ended_while_a_partition_has_no
 def test_a_driver_that_has_taken_a_bucket_still_knows_how_its_last_transaction_ended(kafka: _Kafka) -> None:
     """If the partition loses its leader just when the bucket is taken."""
     run, out = Run(kafka, "run 1"), TopicPartition("out", 0)
-    bucket, _ = run.driver.start(run.batch(), 2)
-    kafka.leaves_out = lambda joined: out if out in joined else None
-    rows = pa.RecordBatch.from_pydict({"key": [b"key"], "value": [b"value"]})
-    _task(run, bucket).commit([rows], {part.partition: 5 for part in bucket.ranges})
-    del kafka.leaves_out
+    _commits_without_marker(kafka, run, out)
     kafka.meets["DescribeProducers"] = refused_with(NOT_LEADER_OR_FOLLOWER)
     for _ in range(2):
         with pytest.raises(KafkaEosError, match="DescribeProducers"):

@@ -27,6 +27,11 @@ RECORDS, EPOCH = 30, 3
 IDENTITY = ProducerIdentity(transactional_id="id", producer_id=1, epoch=0, transaction_version=2)
 
 
+def nowhere(_: Any) -> Any:
+    """Connections of a task that needs no cluster."""
+    return nullcontext()
+
+
 def fetched(values, first, end, epoch=-1):
     """A record batch with these values from this offset on, of a log with this end."""
     log = encode(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), 0)
@@ -100,7 +105,6 @@ def test_a_range_that_ends_inside_of_a_record_batch_is_committed_up_to_there(mon
     monkeypatch.setattr(tasks, "fetcher_for", lambda *_: OneRecordBatch())
     monkeypatch.setattr(tasks, "_transactions", lambda *_: transactions)
     task = task_of(OffsetRange(partition=T0, start=0, end=end))
-    nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
     report = tasks.run(task, lambda read, _: read, connect=nowhere)
     assert (report.error, report.records_read) == (None, end)
     assert transactions.values == [b"%d" % number for number in range(end)]
@@ -133,7 +137,6 @@ def test_a_row_for_a_topic_that_is_not_declared_fails_its_task_before_anything_i
     options = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.transactional.id": "id", "outputTopics": "out"}
     settings = EncodeSettings(topic=None, targets={}, output_topics=sink_options(options).output_topics)
     task = replace(task_of(OffsetRange(partition=T0, start=0, end=RECORDS)), settings=settings)
-    nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
     report = tasks.run(task, to_the_source, connect=nowhere)
     assert isinstance(report.error, InvalidRow)
     assert "topic 't', which is not in outputTopics (out)" in report.error.what
@@ -152,7 +155,6 @@ def test_ranges_that_end_are_read_to_their_ends_however_long_it_takes(monkeypatc
     transactions = Transactions()
     monkeypatch.setattr(tasks, "fetcher_for", lambda *_: TwoRecords())
     monkeypatch.setattr(tasks, "_transactions", lambda *_: transactions)
-    nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
     task = task_of(OffsetRange(partition=T0, start=0, end=2), seconds=0.0)
     report = tasks.run(task, lambda read, _: read, connect=nowhere)
     assert (report.error, report.records_read, transactions.positions) == (None, 2, {T0: 2})
@@ -165,7 +167,6 @@ def test_a_task_that_fails_has_ended_no_bucket(monkeypatch):
     def fails(_rows, _settings):
         raise ValueError("no")
 
-    nowhere: Any = lambda _: nullcontext()  # noqa: E731 - the type is that of a cluster
     report = tasks.run(task_of(OffsetRange(partition=T0, start=0, end=RECORDS)), fails, connect=nowhere)
     assert report.error is not None
     assert report.ended == ()
