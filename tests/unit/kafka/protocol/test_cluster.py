@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from spark_kafka_eos.errors import BrokerUnreachable, UnknownTopic
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster, shared_cluster
 from spark_kafka_eos.kafka.protocol.metadata import PartitionDescription
+from spark_kafka_eos.kafka.reserved_topics import ReservedTopics
 from spark_kafka_eos.options import ClientOptions
 
 
@@ -85,6 +87,7 @@ def test_after_an_answer_that_was_wrong_another_broker_is_asked(broker, two_brok
 def test_without_need_no_connection_is_opened(broker, two_brokers):
     two_brokers.refresh(["orders"])
     assert broker.asked == [("Metadata", "broker:9092")]
+    assert two_brokers.some_broker().address == "broker:9092"
     two_brokers.connection(2)
     two_brokers.refresh(["orders"])
     assert broker.asked[-1] == ("Metadata", "other:9092"), "those that are connected take turns"
@@ -217,6 +220,23 @@ def test_an_election_is_waited_for(broker, answers):
     broker.script["Metadata"] += [no_leader(answers, broker.topic_id)] * 3
     assert broker.cluster().leader(TopicPartition("orders", 0)) == 1
     assert len(broker.sent("Metadata")) == 4
+
+
+def test_broker_0_leads_as_any_other_one_does(broker, answers):
+    broker.script["Metadata"].append(described(answers, broker.topic_id, leader_id=0, leader_epoch=5, error_code=0))
+    assert broker.cluster().leader(TopicPartition("orders", 0)) == 0
+    assert len(broker.sent("Metadata")) == 1, "no election is waited for"
+
+
+@pytest.mark.parametrize(("topic_id", "why"), [(7, "is the ledger"), (0, None)], ids=["with ids", "without"])
+def test_a_reserved_topic_is_known_by_its_id_under_another_name(broker, topic_id, why):
+    """As a gateway gives it one; brokers without topic ids say 0 of every topic."""
+    broker.topics |= {"ledger": 1}
+    broker.topic_id = uuid.UUID(int=topic_id)
+    reserved = ReservedTopics({"ledger": "is the ledger"}, by_id="ledger")
+    cluster = broker.cluster()
+    cluster.look_up_reserved(reserved)
+    assert cluster.why_reserved("orders", reserved) == why
 
 
 def test_connections_are_kept_and_a_broken_one_is_replaced(broker):

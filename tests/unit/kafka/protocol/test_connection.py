@@ -22,6 +22,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from spark_kafka_eos.errors import AuthenticationFailed, BrokerUnreachable
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.connection import Connection, wait_for_any
+from spark_kafka_eos.kafka.protocol.recorder import NO_RESPONSE, recording
 from spark_kafka_eos.options import ClientOptions, Secret, Security
 from tests.certificates import issue
 from tests.unit.scripted_peer import (
@@ -162,6 +163,13 @@ def test_all_requests_in_flight_are_unanswered_when_the_connection_breaks(peer, 
     for number in numbers:
         with pytest.raises(BrokerUnreachable):
             connection.receive(number)
+
+
+def test_a_request_that_is_lost_with_its_connection_is_recorded_without_a_response(peer, connect):
+    connection = connect(peer())
+    with recording() as recorder, pytest.raises(BrokerUnreachable):
+        connection.receive(ask(connection))
+    assert [(each.api, each.error) for each in recorder.trace().requests] == [("Metadata", NO_RESPONSE)]
 
 
 def test_a_silent_broker_is_given_up_after_the_request_timeout(peer, connect):
@@ -309,10 +317,12 @@ def test_nothing_that_comes_is_waited_for_no_longer_than_asked(peer, connect):
 def test_a_silent_one_of_several_brokers_is_lost_after_the_request_timeout(peer, connect):
     release = threading.Event()
     connection = connect(peer(silent_until(release)), request_timeout_ms=300)
+    started = time.monotonic()
     number = ask_for_bytes(connection)
     try:
         while not connection.arrived(number):
             wait_for_any([(connection, number)], 10)
+        assert time.monotonic() - started >= 0.3, "and not before"
         with pytest.raises(BrokerUnreachable, match="timed out"):
             connection.receive(number)
     finally:

@@ -18,7 +18,8 @@ from spark_kafka_eos.kafka.protocol.versions import RANGES
 
 TOPIC = ProduceRequest.TopicProduceData
 PARTITION = TOPIC.PartitionProduceData
-PRODUCE = range(1, RANGES["Produce"][1] + 1)  # also the old ones: tests write the formats before Kafka 0.11
+OLDEST, NEWEST = RANGES["Produce"]
+PRODUCE = range(1, NEWEST + 1)  # also the old ones: tests write the formats before Kafka 0.11
 
 sizes = st.sampled_from([0, 1, 126, 127, 16_383, 16_384, 16_385, 70_000])
 partitions = st.lists(st.tuples(st.integers(0, 2**31 - 1), sizes, st.sampled_from([bytes, bytearray, memoryview])))
@@ -53,9 +54,11 @@ def test_another_request_is_as_kafka_python_encodes_it():
     assert [bytes(part) for part in frame(request, 12)] == [expected]
 
 
-def test_a_large_record_batch_is_not_copied_and_small_ones_share_a_part():
+@pytest.mark.parametrize("version", range(OLDEST, NEWEST + 1))
+def test_a_large_record_batch_is_not_copied_and_small_ones_share_a_part(version):
     small, large = bytes(100), bytearray(1_000_000)
-    parts = frame(produce([("t", [PARTITION(index=n, records=of) for n, of in enumerate([small, large, small])])]), 12)
+    partitions = [PARTITION(index=n, records=of) for n, of in enumerate([small, large, small])]
+    parts = frame(produce([("t", partitions)]), version)
     assert len(parts) == 3
     assert parts[1] is large
 

@@ -10,7 +10,7 @@ import pytest
 
 from spark_kafka_eos.errors import BrokerUnreachable
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.connection import Connection
+from spark_kafka_eos.kafka.protocol.connection import Connection, wait_for_any
 from spark_kafka_eos.options import ClientOptions
 from tests.unit.scripted_peer import METADATA, Peer, ask, metadata
 
@@ -132,6 +132,22 @@ def test_a_silent_broker_is_not_asked_again_before_it_has_answered(
     for _ in range(5):
         assert cluster.topic_names() == []
     assert asked(silent) == 1
+
+
+def test_the_answer_of_a_broker_that_was_silent_is_dropped_when_it_comes(
+    peer: Start,
+    cluster_of: Callable[..., Cluster],
+    release: threading.Event,
+) -> None:
+    silent, other = peer(answering("late", lambda: release.wait(10))), peer(answering("other"))
+    cluster = cluster_of(silent, other)
+    assert cluster.cluster_id() == "other"
+    late, (_, _, number) = cluster._connections["127.0.0.1", silent.port, 0], silent.seen[-1]
+    release.set()
+    while not late.arrived(number):
+        wait_for_any([(late, number)], 10)
+    with pytest.raises(BrokerUnreachable):
+        late.receive(number)
 
 
 def test_a_response_that_was_forgotten_is_dropped_and_the_connection_goes_on(
