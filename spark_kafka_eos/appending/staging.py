@@ -53,6 +53,7 @@ INLINE_BYTES = 100_000
 KEPT_SECONDS = 7 * 86_400
 _FOLDER, _RUN = re.compile(r"(\d{1,19})-[0-9a-f]{32}"), re.compile(r"run-(\d{1,15})-[0-9a-f]{32}")
 _OWN = "kafka-eos-staging"  # within stagingDir
+_SERVERS_DIGITS = 8
 _LONGEST_NAME = 200  # of a directory; file systems allow 255 bytes
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MAKE_ROOM = (
@@ -272,11 +273,14 @@ def _batch_of(folder: str, otherwise: int) -> int:
 
 
 def staging_of(options: SinkOptions, default: str) -> Staging:
-    """The staging directory from the options, or inside `default`. Each transactional.id has its own; without one, each
-    `default` (the checkpoint) has.
+    """The staging directory from the options, or inside `default`. Each transactional.id of each cluster has its own;
+    without one, each `default` (the checkpoint) has.
     """
-    name = _component(options.transactional_id or default)
-    return Staging(f"{options.staging_dir or default}/{_OWN}/{name}")
+    name = options.transactional_id or default
+    if options.transactional_id and options.staging_dir:  # another cluster's query of this id may share it
+        servers = ",".join(f"{host}:{port}" for host, port in sorted(options.client.bootstrap_servers))
+        name += f"-{hashlib.sha256(servers.encode()).hexdigest()[:_SERVERS_DIGITS]}"
+    return Staging(f"{options.staging_dir or default}/{_OWN}/{_component(name)}")
 
 
 def _component(name: str) -> str:

@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -401,7 +402,15 @@ def test_each_transactional_id_has_a_directory_that_is_not_inside_another_one():
     assert parents == [PurePosixPath("root/kafka-eos-staging")] * len(IDS)
     assert len(set(last)) == len(IDS)
     assert all(name not in ("", ".", "..") and len(name.encode()) < 255 for name in last)
-    assert last[0] == "orders"
+    assert re.fullmatch("orders-[0-9a-f]{8}", last[0])
+
+
+def test_queries_of_one_id_on_two_clusters_do_not_share_a_directory():
+    """Ids are unique in a cluster only: the same job runs in production and for disaster recovery."""
+    production, again, recovery = (
+        directory("orders", **{"kafka.bootstrap.servers": servers}) for servers in ("a:1,b:1", "b:1,a:1", "c:1,d:1")
+    )
+    assert production == again != recovery
 
 
 def test_an_escaped_id_is_one_folder_also_where_the_directory_is_an_uri():
@@ -418,7 +427,7 @@ def test_a_name_stays_readable_as_long_as_it_is_short_enough_for_a_directory():
         given = {"kafka.bootstrap.servers": "b:1", "topic": "t", "stagingDir": "/s", "kafka.transactional.id": name}
         return PurePosixPath(staging_of(sink_options(given), "/default").directory or "").name
 
-    assert directory("x" * 200) == "x" * 200
+    assert directory("x" * 191).startswith("x" * 191 + "-")
     long = [directory("x" * 200 + end) for end in "yz"]
     assert long[0] != long[1]
     assert all(len(each) < 200 and each.startswith("x" * 50) for each in long)
