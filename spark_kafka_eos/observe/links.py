@@ -29,7 +29,7 @@ class Traceparents:
             return
         for headers in rows.column("headers").slice(0, _ROWS).to_pylist():
             for header in headers or ():
-                if header["key"] == "traceparent" and _TRACEPARENT.fullmatch(header["value"] or b""):
+                if header and header["key"] == "traceparent" and _TRACEPARENT.fullmatch(header["value"] or b""):
                     self._values[header["value"].decode()] = None
                     if len(self._values) == self._limit:
                         return

@@ -104,7 +104,7 @@ def test_a_batch_is_a_span_with_one_for_each_phase_and_in_it_the_rpcs(export):
 def test_a_task_samples_different_valid_headers_up_to_the_limit():
     others = [f"00-{number:032x}-{number:016x}-01" for number in range(5)]  # the first one, of zeros, is invalid
     values = [TRACEPARENT, TRACEPARENT, "00-xyz-1-01", *others]
-    headers = [None, [{"key": "other", "value": b"1"}, {"key": "traceparent", "value": None}]]
+    headers: list[object] = [None, [None], [{"key": "other", "value": b"1"}, {"key": "traceparent", "value": None}]]
     headers += [[{"key": "traceparent", "value": value.encode()}] for value in values]
     rows = pa.record_batch([pa.array(headers, HEADERS)], names=["headers"])
     for limit, expected in ((0, ()), (3, (TRACEPARENT, *others[1:3])), (9, (TRACEPARENT, *others[1:]))):
