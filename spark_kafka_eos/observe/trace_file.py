@@ -7,11 +7,13 @@ processes do not mix theirs.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -28,26 +30,35 @@ def append(folder: Path, name: str, line: Mapping[str, Any]) -> None:
     private_folders.make(folder)
     private_folders.look(private_folders.followed(folder), Others.ADD)
     path = file_of(folder, name)
-    opened = _opened(path)
-    try:
-        if os.fstat(opened).st_size >= _HALF:
+    text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    with _opened(path) as file:
+        if os.fstat(file.fileno()).st_size < _HALF:
+            file.write(text)
+            return
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if _is_at(path, file):  # else another process has just done it: a second time would drop what was kept
             path.replace(_before(path))
-            os.close(opened)
-            opened = _opened(path)
-        os.write(opened, json.dumps(line, separators=(",", ":")).encode() + b"\n")
-    finally:
-        os.close(opened)
+    with _opened(path) as file:
+        file.write(text)
 
 
-def _opened(path: Path) -> int:
-    """The file to append to, a descriptor. It is neither a link nor a queue, and nobody else can have made it."""
+def _is_at(path: Path, file: FileIO) -> bool:
+    """Whether the open file still has this path."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _opened(path: Path) -> FileIO:
+    """The file to append to, without a buffer. It is neither a link nor a queue, and nobody else can have made it."""
     opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     status = os.fstat(opened)
     foreign = status.st_uid != os.geteuid() and private_folders.keeps_owners(path.parent)
     if foreign or not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(opened)
         raise UnsafeFolder(f"{path} is not a file of this user alone (of user {status.st_uid}): find out who made it")
-    return opened
+    return FileIO(opened, "ab")
 
 
 def read(folder: Path, name: str) -> Iterator[dict[str, Any]]:

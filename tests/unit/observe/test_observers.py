@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import os
 import stat
 from dataclasses import replace
+from io import FileIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +89,40 @@ def test_a_file_is_bounded_and_has_the_last_batches(tmp_path, monkeypatch):
     assert 2_000 < sum(path.stat().st_size for path in tmp_path.iterdir()) < 4_100
     assert kept == list(range(500 - len(kept), 500))
     assert len(kept) > 100
+
+
+def test_a_full_file_is_replaced_once_when_two_processes_find_it_full(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_file, "_HALF", 100)
+    trace_file.append(tmp_path, "orders", {"number": "0" * 100})
+    flock = fcntl.flock
+
+    def overtaken(file: FileIO, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        trace_file.append(tmp_path, "orders", {"number": "1"})
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    trace_file.append(tmp_path, "orders", {"number": "2"})
+    assert [line["number"] for line in trace_file.read(tmp_path, "orders")] == ["0" * 100, "1", "2"]
+
+
+def test_a_disk_that_is_full_after_the_replacement_closes_no_other_file(tmp_path, monkeypatch):
+    """The number of a closed descriptor is soon another thread's socket."""
+    monkeypatch.setattr(trace_file, "_HALF", 100)
+    trace_file.append(tmp_path, "orders", {"number": "0" * 100})
+    opened, others = trace_file._opened, []
+
+    def full(path: Path) -> FileIO:
+        if trace_file.file_of(tmp_path, "orders").exists():
+            return opened(path)
+        others.append(tmp_path.joinpath("others").open("w"))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(trace_file, "_opened", full)
+    with pytest.raises(OSError, match="No space left"):
+        trace_file.append(tmp_path, "orders", {"number": "1"})
+    with others[0] as other:
+        other.write("still open")
 
 
 def test_a_damaged_line_is_left_out(tmp_path):
