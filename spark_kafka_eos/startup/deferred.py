@@ -12,19 +12,39 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 from types import ModuleType
 from typing import Any
+
+_executing = threading.RLock()  # other threads wait for the attributes
+# Two threads that import different modules of the package could wait for each other: one for the lock above, the other
+# for the import system's lock of a module. Then an import fails, as that of half a package does.
+_WAIT_S = 10.0
+_begun: set[str] = set()  # names of packages that are being executed
 
 
 class _Unexecuted(ModuleType):
     """A package whose submodules can be imported; its own code runs when an attribute is missing (PEP 562)."""
 
     def __getattr__(self, name: str) -> Any:
-        self.__class__ = ModuleType  # type: ignore[assignment]  # once: its own attribute access must not recurse
-        assert self.__spec__ is not None
-        assert self.__spec__.loader is not None
-        self.__spec__.loader.exec_module(self)
-        return getattr(self, name)
+        locked = _executing.acquire(timeout=_WAIT_S)
+        try:
+            if locked and type(self) is _Unexecuted and self.__name__ not in _begun:
+                self._execute()
+        finally:
+            if locked:
+                _executing.release()
+        return ModuleType.__getattribute__(self, name)
+
+    def _execute(self) -> None:
+        _begun.add(self.__name__)  # its own attribute access must not execute it again
+        try:
+            assert self.__spec__ is not None
+            assert self.__spec__.loader is not None
+            self.__spec__.loader.exec_module(self)
+            self.__class__ = ModuleType  # type: ignore[assignment]  # now it is one like others
+        finally:
+            _begun.discard(self.__name__)  # an error is raised again at the next use
 
 
 def in_spark_process() -> bool:

@@ -44,6 +44,16 @@ def test_the_clients_are_available_on_request(use: str):
     assert run(f"import spark_kafka_eos.kafka.protocol.groups\n{use}") == "KafkaConsumer"
 
 
+def test_threads_that_ask_for_the_clients_at_the_same_time_all_get_them():
+    """A function for `foreachPartition` may have threads of its own."""
+    threads = "from concurrent.futures import ThreadPoolExecutor\nfrom threading import Barrier\nstart = Barrier(4)\n"
+    threads += (
+        "def use(number):\n    start.wait()\n    from kafka import KafkaConsumer\n    return KafkaConsumer.__name__\n"
+    )
+    threads += "print(set(ThreadPoolExecutor(4).map(use, range(4))))"
+    assert run(f"import spark_kafka_eos.kafka.protocol.groups\n{threads}") == "{'KafkaConsumer'}"
+
+
 def test_a_package_that_is_loaded_already_stays_as_it_is():
     before = "import sys, kafka; before = kafka; import spark_kafka_eos.kafka.protocol.groups"
     assert run(f"{before}; print(sys.modules['kafka'] is before)") == "True"
