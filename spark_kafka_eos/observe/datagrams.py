@@ -124,23 +124,33 @@ class Collector:
             self._batches.popitem(last=False)
 
     def _note(self, text: bytes) -> None:
-        message = json.loads(text)
-        if isinstance(message, dict):
-            if text not in self._outcomes:
-                self._outcomes.append(text)
-                if "reporter" in message:
-                    self._interval(IntervalTally(**message))
-                else:
-                    self._committed(BatchOutcome(**message))
+        try:
+            message = _parsed(json.loads(text))
+        except (TypeError, ValueError) as error:
+            _complain_of_release(str(error))
             return
-        query, batch, *tally = message
-        if batch <= self._taken.get(query, -1):
-            return  # late, or recorded and sent again
-        topic, partition, start, end, size, aborted = tally
-        range_tally = RangeTally(
-            partition=TopicPartition(topic, partition), start=start, end=end, bytes=size, aborted=aborted
-        )
-        self._batches.setdefault((query, batch), {})[range_tally] = None
+        if isinstance(message, tuple):
+            query, batch, tally = message
+            if batch > self._taken.get(query, -1):  # else it is late, or recorded and sent again
+                self._batches.setdefault((query, batch), {})[tally] = None
+        elif text not in self._outcomes:
+            self._outcomes.append(text)
+            if isinstance(message, IntervalTally):
+                self._interval(message)
+            else:
+                self._committed(message)
+
+
+def _parsed(message: Any) -> IntervalTally | BatchOutcome | tuple[str, int, RangeTally]:
+    """What a datagram says; with its query and batch for a range. Raises TypeError or ValueError for other fields."""
+    if isinstance(message, dict):
+        return IntervalTally(**message) if "reporter" in message else BatchOutcome(**message)
+    query, batch, topic, partition, start, end, size, aborted = message
+    return (
+        query,
+        batch,
+        RangeTally(partition=TopicPartition(topic, partition), start=start, end=end, bytes=size, aborted=aborted),
+    )
 
 
 def send_tallies(address_and_key: str, query_id: str, batch_id: int, tallies: Iterable[RangeTally]) -> None:
@@ -181,6 +191,13 @@ def _sign(key: str, text: bytes) -> bytes:
 def _resolve(host: str, port: str) -> tuple[int, int, int, str, Any]:
     """The collector's address, looked up once per process, because name resolution may be slow."""
     return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+
+
+@functools.cache
+def _complain_of_release(why: str) -> None:
+    log.warning(
+        "statistics of another release of spark-kafka-eos are left out; install the same one everywhere: %s", why
+    )
 
 
 @functools.cache

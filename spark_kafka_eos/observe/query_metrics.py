@@ -262,7 +262,7 @@ class QueryMetrics:
                 series.observe(STEP, label, step, seconds=milliseconds / 1e3)
             if batch.epoch is not None:
                 series.set(EPOCH, label, value=batch.epoch)
-            if batch.outcome in ("committed", "skipped"):
+            if batch.transactional_id and batch.outcome in ("committed", "skipped"):  # at-least-once has no ledger
                 series.set(LEDGER_BATCH, label, value=batch.batch_id)
             if batch.outcome == "committed":
                 series.set(LAST_COMMIT, label, value=batch.ended_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import queue
@@ -33,6 +34,7 @@ def collector():
 def _a_process_of_its_own():
     """What was said once in a process is said once in each test."""
     module._complain.cache_clear()
+    module._complain_of_release.cache_clear()
 
 
 def test_what_a_task_reports_can_be_taken_once(collector):
@@ -188,6 +190,20 @@ def test_unsigned_datagrams_do_not_count(collector):
         for datagram in (b"", b"x" * 40):
             stranger.sendto(datagram, ("127.0.0.1", int(where.rpartition(":")[2])))
     assert collector.take("query", 7) == [TALLY]
+
+
+def test_what_another_release_sends_is_logged_once_and_the_next_datagram_counts(collector, caplog):
+    """Executors of a cluster may still have the release before."""
+    where, _, key = collector.address_and_key.rpartition(":")
+    outcome = {"query_id": "query", "batch_id": 7, "transactional_id": "t", "outcome": "committed", "ended_at": 1.0}
+    with caplog.at_level(logging.WARNING), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for message in (outcome | {"added_later": 1}, ["query", 7, "orders", 3], 7):
+            text = json.dumps(message).encode()
+            sender.sendto(module._sign(key, text) + text, ("127.0.0.1", int(where.rpartition(":")[2])))
+        send_tallies(collector.address_and_key, "query", 7, [TALLY])
+        assert collector.take("query", 7) == [TALLY]
+    assert "another release" in caplog.messages[0]
+    assert collector._thread.is_alive()
 
 
 def test_batches_that_are_never_asked_for_are_forgotten(collector):

@@ -89,6 +89,11 @@ def test_a_skipped_batch_is_in_the_ledger_but_was_not_committed_now(metrics):
     assert (values(metrics, m.LEDGER_BATCH), values(metrics, m.LAST_COMMIT)) == ({("copy",): 7}, {})
 
 
+def test_without_a_ledger_there_is_no_batch_of_it(metrics):
+    metrics.committed(outcome(transactional_id=""))
+    assert (values(metrics, m.LEDGER_BATCH), values(metrics, m.LAST_COMMIT)) == ({}, {("copy",): 1_000.0})
+
+
 def test_a_trigger_is_a_duration_and_its_phases(metrics):
     metrics.completed("id", "copy", now=50.0, phases={"triggerExecution": 400, "addBatch": 300})
     assert values(metrics, m.LAST_BATCH) == {("copy",): 50.0}
