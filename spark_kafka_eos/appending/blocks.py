@@ -58,6 +58,7 @@ ROWS = {
 }
 
 _LAST = (1 << 63) - 1  # the last timestamp that there is
+_LARGEST_COLUMN = (1 << 31) - 1  # bytes, of an Arrow array of binaries
 _BATCH_OVERHEAD = 61
 _RECORD_OVERHEAD = 32  # varints of length, timestamp, offset, key and value lengths, header count; the attributes byte
 _HEADER_OVERHEAD = 10  # varints of a header's two lengths
@@ -297,9 +298,11 @@ class BlockEncoder:
         for start, end in zip([0, *edges.tolist()], [*edges.tolist(), len(numbers)], strict=True):
             partition = TopicPartition(topic, int(numbers[start]))
             pending = self._pending.setdefault(partition, _PendingRows())
+            added = int(sizes[start:end].sum())
+            if pending.bytes + added > _LARGEST_COLUMN:
+                yield from self._cut(partition, final=True)
             pending.rows.append(rows.slice(start, end - start))
             pending.sizes.append(sizes[start:end])
-            added = int(sizes[start:end].sum())
             pending.bytes += added
             self._buffered += added
             if pending.bytes >= self._settings.max_request_size:

@@ -232,6 +232,15 @@ def test_what_is_buffered_stays_below_the_bound():
     assert out + sum(block.records for block in encoder.finish()) == 2_500
 
 
+def test_rows_that_wait_are_encoded_before_a_column_of_them_would_be_too_large_for_arrow(monkeypatch):
+    """Arrow's offsets have 32 bits: what is above would be joined to two batches."""
+    monkeypatch.setattr("spark_kafka_eos.appending.blocks._LARGEST_COLUMN", 10_000)
+    payload = [[b"%d-%d" % (batch, row) + bytes(1_000) for row in range(4)] for batch in range(9)]
+    blocks = encode(ONE, *(rows(value=each) for each in payload))
+    assert values(blocks, TopicPartition("t", 0)) == [value for each in payload for value in each]
+    assert all(len(block.data) <= 10_000 for block in blocks)
+
+
 def test_a_partition_with_few_rows_does_not_keep_the_batches_they_came_in():
     """Else a task with skewed keys would keep all its input."""
     limit, number = 1 << 20, 60
