@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
@@ -538,28 +539,79 @@ def test_a_job_that_sorts_violates_nothing_unless_it_is_said_to_copy(plain):
     assert (exit_code, verdicts(shown)["once"], verdicts(shown)["order"]) == (1, "holds", "violated"), shown
 
 
-def test_the_source_counts_up_to_the_groups_offsets_else_up_to_the_ledgers_else_to_its_end(plain):
+def test_the_source_counts_up_to_the_ledgers_offsets_else_up_to_the_groups_else_to_its_end(plain):
     plain.copy()
     produce(plain.kafka.bootstrap, plain.source, [b"not read yet"] * 3)
 
-    def compared():
-        exit_code, shown = plain.ask("--copy")
-        assert exit_code == 0, shown
-        return shown["findings"][0]["note"].partition("; ")[2]
+    arguments = ["--bootstrap-servers", plain.kafka.bootstrap, "--topic", plain.target, "--source", plain.source]
+
+    def ask(*more):
+        shown = CliRunner().invoke(app, ["verify", *arguments, "--copy", "--json", *more])
+        return shown.exit_code, json.loads(shown.stdout)["findings"][0]
+
+    def compared(*more):
+        exit_code, once = ask(*more)
+        assert exit_code == 0, once
+        return once["note"].partition("; ")[2]
 
     later = "after which the source has 3 records"
-    assert compared() == f"compared up to the offsets of group 'id-{plain.target}', {later}"
-    forget_offset(plain, 1)
-    assert compared() == f"compared up to the offsets of group 'id-{plain.target}' and the ledger, {later}"
+    query, group = f"id-{plain.target}", f"group 'id-{plain.target}'"
+    assert compared("--transactional-id", query) == f"compared up to the offsets of the ledger, {later}"
+    assert compared("--group", query) == f"compared up to the offsets of {group}, {later}"
     plain.delete_group()
-    assert compared() == f"compared up to the offsets of the ledger, {later}"
-    arguments = ["--bootstrap-servers", plain.kafka.bootstrap, "--topic", plain.target, "--source", plain.source]
-    shown = CliRunner().invoke(app, ["verify", *arguments, "--copy", "--json"])
-    assert shown.exit_code == 1
-    once = json.loads(shown.stdout)["findings"][0]
+    assert compared("--transactional-id", query) == f"compared up to the offsets of the ledger, {later}"
+    exit_code, once = ask()
+    assert exit_code == 1
     (lost,) = once["violations"]
     assert (lost["kind"], lost["count"]) == ("missing", 3)
     assert once["note"] == "compared up to the source's end"
+
+
+def set_group(world, offset):
+    """Somebody sets the query's group, as kafka-consumer-groups --reset-offsets does."""
+    partitions = [RdTopicPartition(world.source, number, offset) for number in (0, 1)]
+    request = [ConsumerGroupTopicPartitions(f"id-{world.target}", partitions)]
+    (changed,) = world.admin.alter_consumer_group_offsets(request).values()
+    changed.result(30)
+
+
+def test_a_group_that_was_set_back_hides_no_loss(world):
+    world.write_as = lambda rows, batch: traced(rows.slice(batch), batch)
+    run(world.driver(), 0, 1)
+    set_group(world, BATCH)
+    exit_code, shown = world.ask()
+    (lost,) = shown["findings"][0]["violations"]
+    assert (exit_code, lost["kind"], lost["count"]) == (1, "missing", 2), shown
+    at = f"{world.source}-0@{BATCH}, {world.source}-1@{BATCH}"
+    assert shown["findings"][0]["note"].startswith(
+        f"compared up to the offsets of the ledger (group 'id-{world.target}' is at {at})"
+    )
+
+
+def test_a_group_that_was_set_to_what_the_query_has_not_read_refutes_nothing(world):
+    run(world.driver(), 0)
+    set_group(world, 2 * BATCH)
+    exit_code, shown = world.ask()
+    once = shown["findings"][0]
+    assert (exit_code, once["verdict"], once["violations"]) == (3, "not checked", []), shown
+    assert "somebody has set the group, or the ledger has lost a commit" in once["unchecked"]
+
+
+@pytest.mark.parametrize("copy", [[], ["--copy"]], ids=["traced", "plain"])
+def test_a_source_that_was_created_again_is_not_what_the_query_read(world, copy):
+    world.write_as = (lambda rows, batch: rows) if copy else traced
+    run(world.driver(), 0, 1)
+    assert world.ask(*copy)[0] == 0
+    world.kafka.delete_topic(world.source)
+    world.kafka.create_topic(world.source, 2)
+    for partition in (0, 1):
+        produce(world.kafka.bootstrap, world.source, [b"other"] * 2 * BATCH, partition=partition)
+    exit_code, shown = world.ask(*copy)
+    once = shown["findings"][0]
+    assert (exit_code, once["verdict"], once["violations"]) == (3, "not checked", []), shown
+    assert once["unchecked"].startswith(
+        f"'{world.source}' is not what the query read: the topic was deleted and created again: its id was "
+    )
 
 
 def test_without_a_group_or_a_ledger_the_source_counts_up_to_where_the_history_ends(world):

@@ -3,6 +3,7 @@
 verification                        `verify`: reads a topic in several ways and checks every invariant
 scan follower                       the two readers: this package's, also of dead letters' origins, and librdkafka's
 evidence history outcomes           the data that is checked
+due                                 how much of the source must be in the output
 provenance_bytes provenance_column  the origin of a record, stored in its value
 invariants origins contents         the six invariants of a topic
 table                               the seventh: a table has the same rows

@@ -46,13 +46,15 @@ def check(
     *,
     source: Mapping[int, SourcePartition] | None = None,
     up_to: str = "the committed offsets",
+    doubt: str = "",
     copy: bool = False,
     readers: Mapping[str, Mapping[TopicPartition, Seen]],
     history: Sequence[HistoryEntry] | None = None,
     ledger: Ledger | None = None,
 ) -> list[CheckedInvariant]:
     """All six findings, in order. `source` is the topic whose records the output contains, by partition number, and
-    `up_to` says what its ends are. `copy`: the output is declared a plain copy of it.
+    `up_to` says what its ends are; `doubt`: why it cannot be known what must be there. `copy`: the output is declared a
+    plain copy of it.
 
     The contents of source and output are needed if `copy` is set, or if no value of the output has provenance.
     """
@@ -61,7 +63,7 @@ def check(
     traced = sum(log.traced for log in logs)
     dead_letters = sum(log.dead_letters for log in logs)
     source_is_traced = source is not None and any(origin.traced for origin in source.values())
-    by_provenance = not copy and 0 < traced == values and not source_is_traced
+    by_provenance = not (copy and source is not None) and 0 < traced == values and not source_is_traced
     if by_provenance:
         in_source = _as_far_as_is_known(once(logs, source), source, up_to)
         provable = [in_source, order(logs), identity(logs, source, history or (), done)]
@@ -76,6 +78,8 @@ def check(
     else:
         why = _not_by_provenance(logs, values, traced)
         provable = [CheckedInvariant(invariant=invariant, unchecked=why, asked=bool(traced)) for invariant in _PROVABLE]
+    if doubt:
+        provable[0] = replace(provable[0], unchecked=_and(doubt, provable[0].unchecked), asked=True)
     nothing = _nothing_there(history, done, ledger)
     in_ledger = _ledger(logs, done, ledger, by_provenance, nothing)
     in_ledger = replace(in_ledger, asked=history is not None or bool(nothing))
@@ -97,8 +101,14 @@ def _as_far_as_is_known(
         records = sum(int(origin.visible.sum()) for origin in others)
         where = ", ".join(str(origin.partition) for origin in others[:_EXAMPLES]) + ", …" * (len(others) > _EXAMPLES)
         unknown = f"it is not known how many of the {records:,} records of {where} the query has read"
-        return replace(once, unchecked="; ".join(filter(None, (once.unchecked, unknown))), note=note)
-    return replace(once, note="; ".join(filter(None, (once.note, note))))
+        if any(not origin.whole for origin in others):
+            unknown += ", nor of those that are deleted or compacted"
+        return replace(once, unchecked=_and(once.unchecked, unknown), note=note)
+    return replace(once, note=_and(once.note, note))
+
+
+def _and(*remarks: str) -> str:
+    return "; ".join(filter(None, remarks))
 
 
 def _not_by_provenance(logs: Sequence[PartitionLog], values: int, traced: int) -> str:

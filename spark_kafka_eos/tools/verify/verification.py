@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,16 +26,19 @@ from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger import copies, entry_format
 from spark_kafka_eos.ledger import entry as ledgers
-from spark_kafka_eos.ledger.entry import LedgerEntry
-from spark_kafka_eos.ledger.progress import committed_by, signer_at
+from spark_kafka_eos.ledger.entry import LedgerEntry, SourceProgress
+from spark_kafka_eos.ledger.progress import committed_progress, signer_at
 from spark_kafka_eos.ledger.signing import Signer
 from spark_kafka_eos.ledger.topic import LedgerTopic, follow
 from spark_kafka_eos.options import ClientOptions
 from spark_kafka_eos.options.parsers import addresses
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.options.source import SinkLedger
+from spark_kafka_eos.reading.topic_identity import TopicIdentity, created_between
+from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.tools.verify import history as histories
 from spark_kafka_eos.tools.verify import scan
+from spark_kafka_eos.tools.verify.due import Due, due
 from spark_kafka_eos.tools.verify.evidence import Ledger, Seen, SourcePartition, source_partition
 from spark_kafka_eos.tools.verify.findings import CheckedInvariant, CheckResult, Invariant
 from spark_kafka_eos.tools.verify.follower import Follower, witness
@@ -44,7 +47,6 @@ from spark_kafka_eos.tools.verify.invariants import check
 from spark_kafka_eos.tools.verify.table import ComparedColumns, ReturnsRows, compare_table, read_rows
 
 _POLL_SECONDS = 0.1
-_ENDED = ("Empty", "CompleteCommit", "CompleteAbort")
 
 Progress = Callable[[str, int, int], None]  # what is read, number of offsets so far, total
 
@@ -125,21 +127,24 @@ def verify(
 ) -> Report:
     """Check `topic`, or several of them that are one output together. `client`: options, or the brokers' addresses.
 
-    `source` is the topic whose records the output must contain, each once: of each partition up to the offset that the
-    query's `group` (default: `transactional_id`) has committed, else that in its ledger, else in the history; if none
-    of them has an offset of any partition, up to its end. `source_client` connects to the source's cluster if that is
-    another one; then the group does not count. Records are identified by the provenance in
-    their values, dead letters in one of several topics by their headers, or all by their contents. `copy`: the output
-    is a plain copy, so that any difference is a violation.
+    `source` is the topic whose records the output must contain, each once: of each partition up to the offset in the
+    ledger, else that which the query's `group` (default: `transactional_id`) has committed, or where the history ends
+    if that is later; if none of them has an offset of any partition, up to its end. If the group is ahead of the
+    ledger, or the ledger is that of another topic of the name, this is "not checked", as is what the query read and the
+    source no longer has, unless the output has a copy of it. `source_client` connects to the source's cluster if that
+    is another one; then the group does not count. Records are identified by the provenance in their values, dead
+    letters in one of several topics by their headers, or all by their contents. `copy`: the output is a plain copy, so
+    that any difference is a violation.
     `transactional_id` identifies the ledger, in `ledger_topic`; with the sink's `ledger_key`, in the form of that
     option, an entry that was not signed with it is an error. `history`: entries, or their file. An id of which the
     ledger has no entry, and a history without a committed batch, are "not checked". `followers` are
     stopped, and what they read is checked, as is what other `readers`, by name, have read. Topics with at most
     `witness_records` are also read through librdkafka. `table` returns the rows of a table that must be the output's
     records, each once: tuples with these `columns`. It may be called again. Waits `wait_s` for open transactions.
-    Raises UnknownTopic, BrokerUnreachable and the like; ToolFailed for an invalid history, and for what cannot be
-    compared with the table; ValueError for `copy` or `group` without `source`, for `ledger_key` or `ledger_topic`
-    without `transactional_id`, and for an invalid `ledger_key`.
+    Raises UnknownTopic, BrokerUnreachable and the like; LedgerRefused for a ledger with which `ledger_key` or this
+    release can do nothing; ToolFailed for an invalid history, and for what cannot be compared with the table;
+    ValueError for `copy` or `group` without `source`, for `ledger_key` or `ledger_topic` without `transactional_id`,
+    and for an invalid `ledger_key`.
     """
     if source is None and (copy or group is not None):
         raise ValueError(f"{'copy' if copy else 'group'} requires source")
@@ -155,10 +160,9 @@ def verify(
     entries = _read_history(history) if isinstance(history, Path) else history
     with Cluster(options) as cluster, Cluster(_options(source_client or options)) as origin:
         # Before the output is read, because the output need not contain newer records of the source.
-        due: Mapping[TopicPartition, int] = {}
-        up_to = ""
+        must_have, another = Due(ends={}, up_to=""), ""
         if source is not None:
-            due, up_to = _due(cluster, origin, _partitions(origin, source), group, ledger, entries or ())
+            must_have, another = _due(cluster, origin, source, group, ledger, entries or ())
         partitions = [tp for name in topics for tp in _partitions(cluster, name)]
         end, stable = _ends(cluster, partitions, wait_s)
         earliest = offsets.earliest(cluster, partitions)
@@ -173,8 +177,8 @@ def verify(
             dead_letters_of=source if len(topics) > 1 else None,
         )
         origins = None
-        if source is not None:
-            origins = _source(origin, source, due, progress, with_contents=logs[0].contents is not None)
+        if source is not None and not another:
+            origins = _source(origin, source, must_have.ends, progress, with_contents=logs[0].contents is not None)
         visible = [OffsetRange(partition=tp, start=earliest[tp], end=stable[tp]) for tp in partitions]
         visible_offsets = scan.seen(cluster, visible, _counted(progress, "read_committed", visible))
         seen = {**readers, "spark-kafka-eos": visible_offsets}
@@ -185,7 +189,8 @@ def verify(
         findings = check(
             logs,
             source=origins,
-            up_to=up_to,
+            up_to=must_have.up_to,
+            doubt=another or must_have.doubt,
             copy=copy,
             readers=seen,
             history=entries,
@@ -266,33 +271,42 @@ def _source(
 def _due(
     cluster: Cluster,
     origin: Cluster,
-    partitions: Sequence[TopicPartition],
+    source: str,
     group: str | None,
     ledger: SinkLedger | None,
     history: Sequence[HistoryEntry],
-) -> tuple[Mapping[TopicPartition, int], str]:
-    """The offset up to which the output must have each of these partitions of the source, and what these offsets are.
-
-    It is the group's, else the ledger's, else that at which the history ends. A partition of which nobody has an offset
-    is left out, unless nobody has one of any: then the output must have everything.
+) -> tuple[Due, str]:
+    """What of the source must be in the output, if nobody knows it then everything; and why the source is not what the
+    query read, empty if nothing shows that.
     """
+    partitions = _partitions(origin, source)
     named = group or (None if ledger is None else ledger.transactional_id)
-    asked: dict[str, Callable[[], Mapping[TopicPartition, int]]] = {
-        f"group {named!r}": lambda: _of_group(cluster, origin, partitions, named),
-        "the ledger": lambda: {} if ledger is None else committed_by(ledger, origin.cluster_id()),
-        "the history": lambda: _ended(history),
-    }
-    known: dict[TopicPartition, int] = {}
-    whose = []
-    for name, ask in asked.items():
-        lacking = {tp for tp in partitions if tp not in known}
-        if lacking and (found := {tp: at for tp, at in ask().items() if tp in lacking}):
-            known |= found
-            whose.append(name)
-    up_to = f"the offsets of {' and '.join(whose)}" if known else "the source's end"
-    if group is not None and f"group {group!r}" not in whose:
-        up_to += f" (group {group!r} has no offsets of the source)"
-    return known or offsets.latest(origin, partitions), up_to
+    # In this order, so that a commit in between only makes the group older.
+    of_group = _of_group(cluster, origin, partitions, named)
+    progress = SourceProgress(cluster="", offsets={})
+    if ledger is not None:
+        progress, _ = committed_progress(ledger, origin.cluster_id())
+    found = due(partitions, ledger=progress.offsets, group=named, of_group=of_group, history=_ended(history))
+    if not found.ends:
+        found = Due(ends=offsets.latest(origin, partitions), up_to="the source's end")
+    if group is not None and not of_group:
+        found = replace(found, up_to=f"{found.up_to} (group {group!r} has no offsets of the source)")
+    return found, _another_log(origin, source, progress)
+
+
+def _another_log(origin: Cluster, source: str, progress: SourceProgress) -> str:
+    """Why the ledger's offsets do not mean the records that the source has now."""
+    identity = TopicIdentity(origin)
+    identity.refresh([source])
+    now = Origin(cluster="", topic_ids={source: origin.topic(source).id})
+    if source in (words := created_between(progress.origin, now)):
+        return f"{source!r} is not what the query read: {words[source]}"
+    read = {tp: offset for tp, offset in progress.offsets.items() if tp.topic == source}
+    truncated = identity.log_ends(progress.origin, read)
+    return "; ".join(
+        f"{tp} is not what the query read: it read up to {read[tp]}, and the log was truncated to {end} since"
+        for tp, end in sorted(truncated.items())
+    )
 
 
 def _of_group(
