@@ -154,7 +154,8 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """The ledger's last batch under an id, None without an entry of it; and the state of its transaction on the
-    coordinator ("Empty", "Ongoing", …), if known.
+    coordinator ("Empty", "Ongoing", …), empty if the coordinator does not know the id. `undescribed`: why it does not
+    say the state.
 
     `record` is the last one in the ledger topic, `pointer` the entry in its group; None if there is none.
     """
@@ -162,5 +163,6 @@ class Ledger:
     batch_id: int | None
     transactional_id: str = ""
     transaction_state: str = ""
+    undescribed: str = ""
     record: LedgerEntry | None = None
     pointer: LedgerEntry | None = None

@@ -216,12 +216,22 @@ def _ledger(
         if done and ledger.batch_id != done[-1].batch_id:
             what = f"was committed last, but the ledger {stands}"
             violations.append(Violation(kind="not in the ledger", where=f"batch {done[-1].batch_id}", what=what))
-    return _of_ledger(violations, checked=max(len(done), 1), unchecked=nothing)
+    note = "" if done else "without a history only the last batch is compared"
+    if ledger is None:
+        note = "without a transactional.id the ledger is not read"
+    return _of_ledger(violations, checked=max(len(done), 1), unchecked=nothing, note=note)
 
 
-def _of_ledger(violations: Sequence[Violation], *, checked: int = 0, unchecked: str = "") -> CheckedInvariant:
+def _of_ledger(
+    violations: Sequence[Violation], *, checked: int = 0, unchecked: str = "", note: str = ""
+) -> CheckedInvariant:
     return CheckedInvariant(
-        invariant=Invariant.LEDGER, checked=checked, unit="batches", violations=merged(violations), unchecked=unchecked
+        invariant=Invariant.LEDGER,
+        checked=checked,
+        unit="batches",
+        violations=merged(violations),
+        unchecked=unchecked,
+        note=note,
     )
 
 
@@ -270,6 +280,15 @@ def _healed(logs: Sequence[PartitionLog], ledger: Ledger | None) -> CheckedInvar
     if ledger is not None and ledger.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "Dead"):
         what = f"is in state {ledger.transaction_state}"
         violations.append(Violation(kind="transaction state", where="the transactional.id", what=what))
+    unchecked = ""
+    if ledger is not None and ledger.undescribed:
+        unchecked = f"the coordinator does not say whether {ledger.transactional_id!r} has a transaction open: "
+        unchecked += ledger.undescribed
     return CheckedInvariant(
-        invariant=Invariant.HEALED, checked=len(logs), unit="partitions", violations=merged(violations)
+        invariant=Invariant.HEALED,
+        checked=len(logs),
+        unit="partitions",
+        violations=merged(violations),
+        unchecked=unchecked,
+        asked=True,
     )

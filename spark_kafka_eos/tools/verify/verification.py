@@ -22,7 +22,7 @@ from spark_kafka_eos.kafka.auth.secret import keys
 from spark_kafka_eos.kafka.partitions import OffsetAndMetadata, OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol import describe, offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
+from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
 from spark_kafka_eos.ledger import copies, entry_format
 from spark_kafka_eos.ledger import entry as ledgers
@@ -345,6 +345,7 @@ def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
         batch_id=None if entry is None else entry.batch_id,
         transactional_id=transactional_id,
         transaction_state=state.state if isinstance(state, TransactionFacts) else "",
+        undescribed=state.reason if isinstance(state, Unavailable) else "",
         record=record,
         pointer=pointer,
     )

@@ -499,6 +499,19 @@ def test_batches_follow_one_another_without_a_gap_and_the_ledger_has_the_last(hi
     assert [(v.kind, v.where) for v in findings[Invariant.LEDGER].violations] == expected
 
 
+@pytest.mark.parametrize(
+    ("history", "ledger", "note"),
+    [
+        (HISTORY, Ledger(batch_id=1), ""),
+        (None, Ledger(batch_id=1), "without a history only the last batch is compared"),
+        (HISTORY, None, "without a transactional.id the ledger is not read"),
+    ],
+)
+def test_what_of_the_batches_was_not_compared_is_said(history, ledger, note):
+    finding = checked(*GOOD, history=history, ledger=ledger)[Invariant.LEDGER]
+    assert (finding.verdict, finding.note) == ("holds", note)
+
+
 def entry(serial, batch=1, **fields):
     return LedgerEntry(**{"query_id": "q", "batch_id": batch, "digest": "d", "serial": serial, **fields})
 
@@ -567,6 +580,15 @@ def test_an_open_transaction_is_named_at_its_first_record():
         ("held readers", "out-0@3"),
         ("transaction state", "the transactional.id"),
     ]
+
+
+def test_a_transaction_of_which_the_coordinator_says_nothing_is_not_known_to_have_ended():
+    ledger = Ledger(batch_id=1, transactional_id="id", undescribed="TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)")
+    findings = checked(*GOOD, ledger=ledger)
+    assert violations(findings) == [] and unproven(findings) == [Invariant.HEALED]
+    assert findings[Invariant.HEALED].unchecked == (
+        "the coordinator does not say whether 'id' has a transaction open: TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)"
+    )
 
 
 def test_an_empty_topic_violates_nothing_but_what_is_due():
