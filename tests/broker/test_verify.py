@@ -845,6 +845,30 @@ def test_what_the_source_no_longer_has_is_not_held_against_the_output(world):
     assert "90 are copies of records that the source no longer has" in shown["findings"][0]["note"]
 
 
+def test_what_is_gone_of_the_source_and_has_no_copy_is_not_known_to_be_there(world):
+    world.write_as = lambda rows, batch: traced(rows.slice(5), batch)
+    run(world.driver(), 0)
+    delete_before(world, world.source, BATCH)
+    exit_code, shown = world.ask()
+    once = shown["findings"][0]
+    assert (exit_code, once["verdict"], once["violations"]) == (3, "not checked", []), shown
+    assert once["unchecked"] == (
+        "of the offsets that are compared, the source no longer has 60, and the output has no copy of 10 of these: "
+        "whether they had records is not known"
+    )
+
+
+@pytest.mark.parametrize("more", [[], ["--copy"]], ids=["", "copy"])
+def test_a_source_of_which_all_is_gone_proves_nothing_of_contents(world, more):
+    world.write_as = lambda rows, batch: rows.slice(0, 0)
+    run(world.driver(), 0)
+    delete_before(world, world.source, BATCH)
+    exit_code, shown = world.ask(*more)
+    once = shown["findings"][0]
+    assert (exit_code, once["verdict"], once["violations"]) == (3, "not checked", []), shown
+    assert once["unchecked"].startswith("of the offsets that are compared, the source no longer has 60: whether")
+
+
 def test_what_the_output_no_longer_has_does_not_prove_a_loss(world):
     run(world.driver(), 0, 1, 2, 3)
     delete_before(world, world.target, 45)

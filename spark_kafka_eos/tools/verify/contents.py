@@ -4,13 +4,14 @@ Two records are equal if the digests of their keys and values are equal. The sou
 output must have reached, and the committed output are compared as multisets. If they are equal, nothing is lost or
 duplicated, whatever wrote the output. If they differ, a job that filters or transforms cannot be distinguished from a
 loss, so this is only a violation if the output is declared a plain copy. It is not a violation either if the difference
-may be due to records that the topics no longer have (deleted, compacted), or to source records after that offset.
+may be due to records that the topics no longer have (deleted, compacted), or to source records after that offset. What
+the source no longer has of that which the query has read is not known to be in the output, whatever else is equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,15 +52,21 @@ def compare(
     of_source = _records([origin.partition for origin in origins], offsets, number[:records])
     output = _records([log.partition for log in logs], [log.committed_offset for log in logs], number[records:])
     due = np.concatenate([np.zeros(0, np.bool_), *(origin.due[origin.visible] for origin in origins)])
+    source_is_whole = all(origin.whole for origin in origins)
     once = _once(
         of_source,
         due,
         output,
         copy=copy,
-        source_is_whole=all(origin.whole for origin in origins),
+        source_is_whole=source_is_whole,
         output_is_whole=all(log.whole for log in logs),
     )
-    return once, _order(of_source, output, copy=copy, same=once.verdict == "holds")
+    in_order = _order(of_source, output, copy=copy, same=once.verdict == "holds", source_is_whole=source_is_whole)
+    if vanished := sum(origin.vanished for origin in origins):
+        gone = f"of the offsets that are compared, the source no longer has {vanished:,}: whether the output has what "
+        gone += "was there is not known"
+        once = replace(once, unchecked="; ".join(filter(None, (once.unchecked, gone))), note="")
+    return once, in_order
 
 
 def _records(partitions: Sequence[TopicPartition], offsets: Sequence[Int64s], content: Int64s) -> _Records:
@@ -168,8 +175,10 @@ def _violation(kind: str, records: _Records, concerned: Int64s, what: str) -> Vi
 # -- 2
 
 
-def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> CheckedInvariant:
-    """The order of unique records, because only their origin is known."""
+def _order(source: _Records, output: _Records, *, copy: bool, same: bool, source_is_whole: bool) -> CheckedInvariant:
+    """The order of unique records, because only their origin is known. A source that is not whole may have had others
+    that are equal.
+    """
     if not (copy or same):
         return CheckedInvariant(invariant=Invariant.ORDER, unchecked="the contents differ from the source's")
     unique = [_count(records.content, of=output.content) == 1 for records in (source, output)]
@@ -190,11 +199,13 @@ def _order(source: _Records, output: _Records, *, copy: bool, same: bool) -> Che
     unchecked = []
     if violations and not copy:
         unchecked.append(f"{merged(violations)[0]}; the job may reorder records; set --copy if it does not")
+    elif violations and not source_is_whole:
+        unchecked.append(f"{merged(violations)[0]}; {_GONE.format('source')}")
     if others := len(output.content) - len(alone):
         unchecked.append(f"the source records of {others:,} records are ambiguous")
     return CheckedInvariant(
         invariant=Invariant.ORDER,
         checked=len(alone),
-        violations=merged(violations) if copy else (),
+        violations=merged(violations) if copy and source_is_whole else (),
         unchecked="; ".join(unchecked),
     )

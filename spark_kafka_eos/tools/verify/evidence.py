@@ -121,8 +121,29 @@ class SourcePartition:
 
     @property
     def whole(self) -> bool:
-        """Whether everything that was ever written still exists: nothing is deleted or compacted."""
-        return not self.start and not self.gone.size
+        """Whether everything that was ever written still exists: nothing is deleted, compacted or truncated."""
+        return not self.start and not self.gone.size and not self.lost_end
+
+    @property
+    def lost_end(self) -> int:
+        """How many of the offsets below `end` are after the last one that readers see: the log was truncated."""
+        return 0 if self.end is None else max(0, self.end - self.start - len(self.visible))
+
+    @property
+    def vanished(self) -> int:
+        """How many of the offsets below `end` are gone, so that it is not known what was there."""
+        if self.end is None:
+            return 0
+        return min(self.start, self.end) + int((self.gone < self.end).sum()) + self.lost_end
+
+    def of_vanished(self, offset: Int64s) -> int:
+        """How many of these are among the `offset`, each counted once."""
+        if self.end is None:
+            return 0
+        last = self.start + len(self.visible)
+        known = (offset >= 0) & (offset < self.end)
+        known &= (offset < self.start) | (offset >= last) | np.isin(offset, self.gone)
+        return len(np.unique(offset[known]))
 
 
 def source_partition(log: PartitionLog, end: int | None) -> SourcePartition:

@@ -93,7 +93,8 @@ def _as_far_as_is_known(
     if source is None:
         return once
     known = [origin for origin in source.values() if origin.end is not None]
-    others = [origin for _, origin in sorted(source.items()) if origin.end is None and origin.visible.any()]
+    unread = [origin for _, origin in sorted(source.items()) if origin.end is None]
+    others = [origin for origin in unread if origin.visible.any() or not origin.whole]
     later = sum(int((origin.visible & ~origin.due).sum()) for origin in known)
     after = f", after which the source has {later:,} records" if later else ""
     note = f"compared up to {up_to}{after}"

@@ -29,25 +29,35 @@ def once(logs: Sequence[PartitionLog], source: Source | None) -> CheckedInvarian
     violations += [violation for log in logs for violation in _foreign(log, source)]
     whole = all(log.whole for log in logs)
     unchecked: list[Violation] = []
-    of_gone = 0
+    of_gone = vanished = without_copy = 0
     for number, origin in sorted(source.items()):
         offset = _offsets(logs, number)
-        before = offset[offset < origin.start]
-        at = offset[(offset >= origin.start) & (offset < origin.start + len(origin.visible))] - origin.start
+        last = origin.start + len(origin.visible)
+        before, after = offset[offset < origin.start], offset[(offset >= last) & (offset < last + origin.lost_end)]
+        at = offset[(offset >= origin.start) & (offset < last)] - origin.start
         count = np.bincount(at, minlength=len(origin.visible))
-        twice = np.concatenate([_more_than_once(before), origin.start + np.flatnonzero(count > 1)])
+        in_reach = origin.start + np.flatnonzero(count > 1)
+        twice = np.concatenate([_more_than_once(before), in_reach, _more_than_once(after)])
         violations += _repeated(logs, str(origin.partition), number, twice)
         if (missing := np.flatnonzero(origin.due & (count == 0))).size:
             lost = origin.start + int(missing[0])
             what = f"is not in the committed output{_elsewhere(logs, number, lost)}"
             violation = Violation(kind="missing", where=f"{origin.partition}@{lost}", what=what, count=len(missing))
             (violations if whole else unchecked).append(violation)
-        of_gone += len(before) + int(count[origin.gone - origin.start].sum())
+        of_gone += len(before) + len(after) + int(count[origin.gone - origin.start].sum())
+        vanished += origin.vanished
+        without_copy += origin.vanished - origin.of_vanished(offset)
+    remarks = [f"{merged(unchecked)[0]}; but some of the output is deleted or compacted"] if unchecked else []
+    if without_copy:
+        remarks.append(
+            f"of the offsets that are compared, the source no longer has {vanished:,}, and the output has no copy of "
+            f"{without_copy:,} of these: whether they had records is not known"
+        )
     return CheckedInvariant(
         invariant=Invariant.ONCE,
         checked=checked,
         violations=merged(violations),
-        unchecked=f"{merged(unchecked)[0]}; but some of the output is deleted or compacted" if unchecked else "",
+        unchecked="; ".join(remarks),
         note=f"{of_gone:,} are copies of records that the source no longer has" if of_gone else "",
     )
 
@@ -64,7 +74,7 @@ def _more_than_once(offsets: Int64s) -> Int64s:
 
 
 def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
-    """Committed records that do not come from a source record, not even from a deleted one."""
+    """Committed records that do not come from a source record, not even from one that the source lost."""
     provenance = log.committed_provenance
     wrong = np.ones(len(provenance), np.bool_)
     for number, origin in source.items():
@@ -75,6 +85,7 @@ def _foreign(log: PartitionLog, source: Source) -> Iterator[Violation]:
         inside = (at >= 0) & (at < len(possible))
         wrong[mine[inside][possible[at[inside]]]] = False
         wrong[mine[(at < 0) & (at >= -origin.start)]] = False
+        wrong[mine[(at >= len(possible)) & (at < len(possible) + origin.lost_end)]] = False
     if (places := np.flatnonzero(wrong)).size:
         what = f"is a copy of {_origin(provenance[places[0]])}, which readers of the source cannot see"
         yield Violation(kind="not in the source", where=log.at(places[0]), what=what, count=len(places))
@@ -160,16 +171,22 @@ def identity(
     anew = bool(torn) and not done and begins_anew(logs)
     violations = [] if anew else torn
     violations += [*_several_batches(first), *_given_up(first, history), *_other_identity(first, done)]
+    unchecked = ["batch ids restart, as for another query; a history is needed to distinguish them"] if anew else []
     if source is not None:
         violations += [violation for log in logs for violation in _out_of_plan(log, source, done)]
-        if all(log.whole for log in logs):
-            violations += _wrong_counts(counts, source, done)
+        wrong, unknown = _compare_counts(counts, source, done, output_is_whole=all(log.whole for log in logs))
+        violations += wrong
+        if unknown:
+            unchecked.append(
+                f"of {unknown:,} of {len(done):,} batches it is not known whether all planned records are there: some "
+                "of the source or of the output is deleted or compacted"
+            )
     return CheckedInvariant(
         invariant=Invariant.IDENTITY,
         checked=len(counts),
         unit="batches",
         violations=merged(violations),
-        unchecked="batch ids restart, as for another query; a history is needed to distinguish them" if anew else "",
+        unchecked="; ".join(unchecked),
     )
 
 
@@ -268,27 +285,38 @@ def _out_of_plan(log: PartitionLog, source: Source, done: Sequence[HistoryEntry]
             yield Violation(kind="not as planned", where=log.at(record), what=what, count=len(wrong))
 
 
-def _wrong_counts(counts: Mapping[int, int], source: Source, done: Sequence[HistoryEntry]) -> Iterator[Violation]:
+def _compare_counts(
+    counts: Mapping[int, int], source: Source, done: Sequence[HistoryEntry], *, output_is_whole: bool
+) -> tuple[list[Violation], int]:
+    """Batches with another number of records than was planned; and of how many it is not known, because what is gone of
+    the source or the output may have been records.
+    """
     planned: dict[int, int] = {}
-    gone: set[int] = set()
+    gone: dict[int, int] = {}
     for entry in done:
         if entry.start is not None and entry.end is not None:
             records = sum(int(origin.visible[slice(*_range(entry, origin))].sum()) for origin in source.values())
             planned[entry.batch_id] = planned.get(entry.batch_id, 0) + records
-            if any(_is_gone(entry, origin) for origin in source.values()):
-                gone.add(entry.batch_id)
+            gone[entry.batch_id] = gone.get(entry.batch_id, 0) + sum(_gone(entry, origin) for origin in source.values())
+    violations, unknown = [], 0
     for batch, records in planned.items():
-        if batch not in gone and counts.get(batch, 0) != records:
-            what = f"has {counts.get(batch, 0)} records in the committed output, but {records} were planned"
-            yield Violation(kind="wrong count", where=f"batch {batch}", what=what)
+        found, most = counts.get(batch, 0), records + gone[batch]
+        if found > most or (found < records and output_is_whole):
+            what = f"has {found} records in the committed output, but {records} were planned"
+            violations.append(Violation(kind="wrong count", where=f"batch {batch}", what=what))
+        elif found < most:
+            unknown += 1
+    return violations, unknown
 
 
-def _is_gone(entry: HistoryEntry, origin: SourcePartition) -> bool:
-    """Whether the source may lack records that were planned for a batch."""
+def _gone(entry: HistoryEntry, origin: SourcePartition) -> int:
+    """How many of the offsets that were planned for a batch the source no longer has."""
     if entry.start is None or entry.end is None or origin.partition not in entry.end:
-        return False
+        return 0
     start, end = entry.start.get(origin.partition, 0), entry.end[origin.partition]
-    return start < min(end, origin.start) or bool(((origin.gone >= start) & (origin.gone < end)).any())
+    last = origin.start + len(origin.visible)
+    compacted = int(((origin.gone >= start) & (origin.gone < end)).sum())
+    return max(0, min(end, origin.start) - start) + max(0, end - max(start, last)) + compacted
 
 
 def _range(entry: HistoryEntry, origin: SourcePartition) -> tuple[int, int]:

@@ -205,6 +205,7 @@ def verify(
                     where,
                     rows_again=table,
                     columns=columns,
+                    topic_is_whole=all(log.whole for log in logs),
                 )
             )
     records = dict.fromkeys(topics, 0)

@@ -70,12 +70,13 @@ def log(*batches, number=0, start=0, last_stable_offset=None, name="out"):
     )
 
 
-def source(visible="xxxxxx", end=None, number=0):
-    """Source offsets from 10 on: `x` has a record, `.` has none."""
+def source(visible="xxxxxx", end=None, number=0, start=0):
+    """Source offsets from 10 on: `x` has a record, `.` has none, nor have those before; before `start` all is gone."""
+    visible = ("." * 10 + visible)[start:]
     return SourcePartition(
         partition=TopicPartition("in", number),
-        start=10,
-        end=10 + len(visible) if end is None else end,
+        start=start,
+        end=start + len(visible) if end is None else end,
         visible=np.array([each == "x" for each in visible], np.bool_),
     )
 
@@ -234,9 +235,9 @@ def test_the_later_batchs_copy_is_the_duplicate_in_any_position():
 
 
 GONE = [
-    (Data([9, 9, 12]), {0: replace(source("xx.x"), gone=np.array([12]))}, "out-0@1", 3),
-    (Data([9, 12, 12]), {0: replace(source("xx.x"), gone=np.array([12]))}, "out-0@2", 3),
-    (Data([9, 8, 12]), {0: replace(source("xx.x"), gone=np.array([12]))}, None, 3),
+    (Data([9, 9, 12]), {0: replace(source("xx.x", start=10), gone=np.array([12]))}, "out-0@1", 3),
+    (Data([9, 12, 12]), {0: replace(source("xx.x", start=10), gone=np.array([12]))}, "out-0@2", 3),
+    (Data([9, 8, 12]), {0: replace(source("xx.x", start=10), gone=np.array([12]))}, None, 3),
 ]
 
 
@@ -259,7 +260,7 @@ def test_a_source_that_has_everything_has_lost_nothing_before_its_start():
 def test_what_is_not_in_an_output_that_is_no_longer_whole_is_not_proven_to_be_lost(output):
     findings = checked(output, history=[done(0, 10, 16)])
     assert violations(findings) == []
-    assert unproven(findings) == [Invariant.ONCE]
+    assert unproven(findings) == [Invariant.ONCE, Invariant.IDENTITY]
     assert findings[Invariant.ONCE].unchecked == (
         "in-0@11 is not in the committed output; but some of the output is deleted or compacted"
     )
@@ -268,8 +269,100 @@ def test_what_is_not_in_an_output_that_is_no_longer_whole_is_not_proven_to_be_lo
 def test_a_batchs_records_are_not_counted_where_the_source_no_longer_has_what_it_was_to_read():
     history = [done(0, 8, 12), done(1, 12, 16)]
     output = log(Data([8, 9, 10, 11]), COMMIT, Data([12, 13, 14], 1, epoch=1), COMMIT)
-    findings = checked(output, origin={0: source(end=15)}, history=history)
+    findings = checked(output, origin={0: source(end=15, start=10)}, history=history)
     assert violations(findings) == [(Invariant.IDENTITY, "wrong count", "batch 1", 1)]
+    assert findings[Invariant.IDENTITY].unchecked == "", "the output has a copy of each"
+
+
+HOLE = np.array([12])
+
+
+@pytest.mark.parametrize(
+    ("output", "origin"),
+    [
+        (log(Data([9, 10, 11]), COMMIT, Data([12, 13, 14, 15], 1, epoch=1), COMMIT), source(start=10)),
+        (log(Data([10, 11, 13]), COMMIT, Data([14, 15], 1, epoch=1), COMMIT), replace(source("xx.xxx"), gone=HOLE)),
+        (log(Data([10, 11, 12, 13]), COMMIT, Data([14], 1, epoch=1), COMMIT), source("xxxxx", end=16)),
+        (log(Data([11, 12, 13]), COMMIT, Data([14, 15], 1, epoch=1), COMMIT, start=1), source()),
+    ],
+    ids=["deleted", "compacted", "truncated", "output deleted"],
+)  # fmt: skip
+def test_a_batch_of_which_some_is_gone_is_not_known_to_have_all_that_was_planned(output, origin):
+    ends = (8, 12, 16) if origin.start else (10, 14, 16)
+    findings = checked(output, origin={0: origin}, history=[done(0, *ends[:2]), done(1, *ends[1:])])
+    assert violations(findings) == []
+    assert unproven(findings) == [Invariant.ONCE, Invariant.IDENTITY]
+    assert findings[Invariant.IDENTITY].unchecked.startswith(
+        "of 1 of 2 batches it is not known whether all planned records are there: "
+    )
+
+
+def test_a_batch_that_has_more_than_was_planned_has_it_whatever_is_gone():
+    output = log(Data([8, 9, 10, 11, 12]), COMMIT, Data([13, 14, 15], 1, epoch=1), COMMIT)
+    findings = checked(output, origin={0: source(start=10)}, history=[done(0, 8, 12), done(1, 13, 16)])
+    assert (Invariant.IDENTITY, "wrong count", "batch 0", 1) in violations(findings)
+
+
+@pytest.mark.parametrize(
+    ("copies", "origin", "gone", "without"),
+    [
+        ([], source("xxx", start=10), 10, 10),
+        ([4, 8], source("xxx", start=10), 10, 8),
+        ([*range(9), 8], source("xxx", start=10), 10, 1),
+        ([], replace(source("x.xx"), gone=np.array([11])), 1, 1),
+        ([], source("xxx", end=15), 2, 2),  # its end was truncated
+        ([14], source("xxx", end=15), 2, 1),
+        ([], source("xxx", end=1 << 50), (1 << 50) - 13, (1 << 50) - 13),  # to which somebody has set the group
+    ],
+)
+def test_an_offset_that_the_source_no_longer_has_is_not_known_to_be_copied_unless_it_is(copies, origin, gone, without):
+    records = 10 + np.flatnonzero(origin.visible[10 - origin.start :])
+    finding = checked(log(Data([*copies, *records]), COMMIT), origin={0: origin})[Invariant.ONCE]
+    assert [each.kind for each in finding.violations] == ["more than once"] * (len(set(copies)) < len(copies))
+    assert finding.unchecked == (
+        f"of the offsets that are compared, the source no longer has {gone:,}, and the output has no copy of "
+        f"{without:,} of these: whether they had records is not known"
+    )
+
+
+@pytest.mark.parametrize(
+    ("copies", "origin"),
+    [
+        (range(10), source("xxx", start=10)),
+        ([11], replace(source("x.xx"), gone=np.array([11]))),
+        ([13, 14], source("xxx", end=15)),
+        ([], replace(source("xxx.", end=13), gone=np.array([13]))),  # which the query has not read
+    ],
+)
+def test_what_the_source_no_longer_has_and_the_output_has_is_there(copies, origin):
+    records = 10 + np.flatnonzero(origin.visible[10 - origin.start :])
+    finding = checked(log(Data([*copies, *records]), COMMIT), origin={0: origin})[Invariant.ONCE]
+    assert (finding.verdict, finding.unchecked) == ("holds", "")
+    assert finding.note.startswith(
+        f"{len(copies)} are copies of records that the source no longer has" if copies else ""
+    )
+
+
+@pytest.mark.parametrize(
+    "logs", [GOOD, [log(Data([10], bare=True), COMMIT)], [log()]], ids=["traced", "plain", "empty"]
+)
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("origin", ["whole", None])
+def test_a_doubt_about_what_must_be_there_is_no_success(logs, copy, origin):
+    contents = np.arange(12, dtype=np.uint64).reshape(6, 2)
+    if origin:
+        origin = {0: replace(source(), contents=contents)}
+        logs = [replace(each, contents=contents[: len(each.offset)]) for each in logs]
+    finding = checked(*logs, origin=origin, copy=copy, doubt="the topic was created again")[Invariant.ONCE]
+    assert finding.asked and finding.verdict != "holds"
+    assert finding.unchecked.startswith("the topic was created again")
+
+
+def test_a_source_that_is_not_what_the_query_read_is_not_compared_and_duplicates_are_found_all_the_same():
+    twice = log(Data([10, 11, 10]), COMMIT)
+    findings = checked(twice, origin=None, copy=True, doubt="the topic was created again")
+    assert violations(findings)[0] == (Invariant.ONCE, "more than once", "out-0@2", 1)
+    assert findings[Invariant.IDENTITY].verdict == "holds"
 
 
 def test_gaps_in_the_source_are_not_missing_records():
@@ -304,6 +397,11 @@ def test_what_must_be_there_of_a_partition_without_a_known_end_is_not_checked():
         (Invariant.ONCE, "more than once", "out-0@8", 1)
     ]
     assert unproven(checked(*GOOD, origin={0: source(), 1: unknown(1, "....")})) == [], "it has no records"
+    deleted = checked(*GOOD, origin={0: source(), 1: replace(source("....", number=1, start=12), end=None)})
+    assert deleted[Invariant.ONCE].unchecked == (
+        "it is not known how many of the 0 records of in-1 the query has read, nor of those that are deleted or "
+        "compacted"
+    )
 
 
 # -- 2
