@@ -303,20 +303,21 @@ def _stream(stream: Stream) -> tuple[str, str]:
 
 def said(planned: ReplayPlan, *, dry_run: bool) -> str:
     """How a replay ended, in a sentence or two."""
-    skipped = sum(planned.skipped.values()) - planned.unsigned - planned.other_key
     text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
-    if skipped:
-        text += f" Left, because they came back each time: {skipped:,}. A larger --max-replays sends them again."
-    if planned.unsigned:
+    if number := planned.left_as("replayed"):
+        text += f" Left, because they came back each time: {number:,}. A larger --max-replays sends them again."
+    if number := planned.left_as("unsigned"):
         text += (
-            f" Left, because they are not signed with ledgerKey: {planned.unsigned:,}. Look at them; "
+            f" Left, because they are not signed with ledgerKey: {number:,}. Look at them; "
             "--destination or --to sends them."
         )
-    if planned.other_key:
+    if number := planned.left_as("other key"):
         text += (
-            f" Left, because a replay with another ledgerKey may have sent them: {planned.other_key:,}. Give that key, "
+            f" Left, because a replay with another ledgerKey may have sent them: {number:,}. Give that key, "
             "too: --option ledgerKey=NEW,OLD."
         )
+    if number := planned.left_as("earlier version"):
+        text += f" Left, because a replay of an earlier version may have sent them: {number:,}. Look at them."
     return text
 
 

@@ -6,6 +6,9 @@ ever.
 
 Dead letters of one cause that were replayed equally often are a stream with a ledger of its own. So each of them is
 sent back once, whichever causes an operator selects first, and those that were replayed too often stay where they are.
+The number is what the header says, whoever wrote it: one that depends on the keys that are given would move a dead
+letter from stream to stream, and it would be sent in each. With keys, only a stream with a number that is signed is
+left as replayed too often; what has a forged one there waits with it.
 
 Signed ones (`ledgerKey`) are a stream for each key. Under which key an operator finds one depends on the keys that he
 gives, and a stream's position says nothing of what was in another stream then:
@@ -14,6 +17,11 @@ gives, and a stream's position says nothing of what was in another stream then:
   of those does whose key was not known: they are sent last, so all that a key verified then had been sent as well.
 - One whose key is not known may be anybody's, and is sent only where a name sends it; not at all if the ledger has a
   stream of a key that is not given: it may have been sent there.
+
+Earlier versions of this module took a number that no given key had signed for 0. What they sent so is in no stream of
+its own number, and their stream 0 does not say what was in it. So what may have been sent there is left: all of another
+number at which their position (`counted_by_header`) has passed, until others of its stream are sent. As long as
+anything of a cause is left for that reason, its stream 0 goes on as theirs.
 """
 
 from __future__ import annotations
@@ -32,13 +40,15 @@ _WITHOUT_TOPIC = frozenset({Cause.NO_TOPIC, Cause.TOPIC_NOT_ALLOWED})
 MOST = 10  # replays that are distinguished, so that headers, which anybody may write, make few streams
 MOST_STREAMS = 1_000  # of one plan: each is a transactional.id, and causes may be anybody's words
 _DIGITS = 9  # what is longer is no number of replays
+_BY_HEADER = "by-header."  # begins the run id of a commit that counted replays by the header
 
 RecordPosition = tuple[TopicPartition, int]  # a dead letter's partition and offset
-Left = Literal["replayed", "other key", "unsigned"]  # why one is not sent
+Left = Literal["replayed", "other key", "unsigned", "earlier version"]  # why one is not sent
 
 
 class Stream(NamedTuple):
-    """Dead letters of one cause that were replayed `replays` times before; `MOST` stands for all greater numbers.
+    """Dead letters of one cause whose header says that they were replayed `replays` times before; `MOST` stands for all
+    greater numbers.
 
     Those with a signature are apart from those that anybody may have written. `key` is the fingerprint of the key that
     verifies it, "" if none that is known does.
@@ -61,13 +71,18 @@ class Stream(NamedTuple):
         """The stream of those that nobody knows the key of."""
         return self._replace(key="")
 
+    @property
+    def never(self) -> Stream:
+        """The stream of those that were never replayed, or whose number earlier versions did not believe."""
+        return self._replace(replays=0)
+
 
 def stream_of(
     cause: str, headers: Sequence[Header], secrets: Sequence[str], key: bytes | None, value: bytes | None
 ) -> Stream:
     """The stream of a dead letter, for who knows these secrets."""
     verifies = (fingerprint(secret) for secret in secrets if is_signed([secret], key, value, headers))
-    return Stream(cause, replays_of(headers, secrets, key, value), claims(headers), next(verifies, ""))
+    return Stream(cause, replays_of(headers), claims(headers), next(verifies, ""))
 
 
 def misses_key(stream: Stream, prefix: str, ids: Iterable[str], secrets: Collection[str]) -> bool:
@@ -77,14 +92,15 @@ def misses_key(stream: Stream, prefix: str, ids: Iterable[str], secrets: Collect
     """
     if not stream.signed or stream.key:
         return False
-    keyed, given = f"{prefix}{stream.suffix}.", set(map(fingerprint, secrets))
-    return any(each.startswith(keyed) and each.removeprefix(keyed) not in given for each in ids)
+    given = set(map(fingerprint, secrets))
+    keyed = {f"{prefix}{each.suffix}." for each in (stream, stream.never)}
+    return any(each.startswith(one) and each.removeprefix(one) not in given for each in ids for one in keyed)
 
 
-def why_left(stream: Stream, *, max_replays: int, keys: bool, named: bool, misses_key: bool) -> Left | None:
-    """Why its dead letters are not sent; `keys` and `named`: whether there are keys, and names of where they go."""
-    if stream.replays >= max_replays:
-        return "replayed"
+def why_left(stream: Stream, *, keys: bool, named: bool, misses_key: bool) -> Left | None:
+    """Why its dead letters are not sent, however often they were; `keys` and `named`: whether there are keys, and names
+    of where they go.
+    """
     if misses_key:
         return "other key"
     return "unsigned" if keys and not stream.key and not named else None
@@ -100,31 +116,48 @@ def is_of(topic: str, query_id: str) -> bool:
     return query_id.startswith(f"replay of {topic} (")
 
 
-def replays_of(headers: Sequence[Header], secrets: Sequence[str], key: bytes | None, value: bytes | None) -> int:
-    """How often the record was replayed, at most `MOST`; 0 if no header says so. With secrets, the number must be
-    signed for this key and value.
+def run_id_of(unique: str, *, by_header: bool) -> str:
+    """The id of a run; `by_header`: nothing that an earlier version did is in doubt."""
+    return f"{_BY_HEADER}{unique}" if by_header else unique
 
-    Without, anybody who writes the record may write the number. A large one keeps that record from being sent back.
+
+def counted_by_header(run_id: str | None) -> bool:
+    """Whether the run of a stream's last commit said so: all in stream 0, up to there, has no other number."""
+    return (run_id or "").startswith(_BY_HEADER)
+
+
+def replays_of(headers: Sequence[Header]) -> int:
+    """How often the record was replayed, at most `MOST`, as its last header of that name says; 0 if none does.
+
+    Anybody who writes the record may write the number.
     """
-    last = next((value for name, value in reversed(headers) if name == REPLAYS), None) or b""
-    if not last.isdigit() or len(last) > _DIGITS:
-        return 0
-    mac = next((value for name, value in reversed(headers) if name == _REPLAYS_MAC), None)
-    if secrets and not matches(secrets, key, value, [(REPLAYS, last)], mac):
-        return 0
-    return min(int(last), MOST)
+    value = _last(headers, REPLAYS) or b""
+    return min(int(value), MOST) if value.isdigit() and len(value) <= _DIGITS else 0
+
+
+def is_number_signed(headers: Sequence[Header], secrets: Sequence[str], key: bytes | None, value: bytes | None) -> bool:
+    """Whether one of the secrets signs the number of replays of this key and value; true without secrets, which leave
+    only the number to go by.
+    """
+    number = (REPLAYS, _last(headers, REPLAYS))
+    return not secrets or matches(secrets, key, value, [number], _last(headers, _REPLAYS_MAC))
 
 
 def replayed_headers(
     headers: Sequence[Header], secrets: Sequence[str], key: bytes | None, value: bytes | None
 ) -> list[Header]:
     """The headers of the record that is sent back: its own ones, and how often it was replayed, signed with the first
-    of the secrets. What the record said of that before is gone.
+    of the secrets. What the record said of that before is gone; with secrets, it counts only if it was signed.
     """
     own = [(name, content) for name, content in own_headers(headers) if name not in (REPLAYS, _REPLAYS_MAC)]
-    count: Header = (REPLAYS, str(replays_of(headers, secrets, key, value) + 1).encode())
+    before = replays_of(headers) if is_number_signed(headers, secrets, key, value) else 0
+    count: Header = (REPLAYS, str(before + 1).encode())
     signed = [(_REPLAYS_MAC, signature(secrets[0], key, value, [count]))] if secrets else []
     return [*own, count, *signed]
+
+
+def _last(headers: Sequence[Header], name: str) -> bytes | None:
+    return next((value for each, value in reversed(headers) if each == name), None)
 
 
 def destination(letter: DeadLetter, to: str | None) -> str | None:

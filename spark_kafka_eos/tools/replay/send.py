@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -50,14 +50,17 @@ _ROWS = 100  # that are encoded at a time: a dead letter may be as large as a re
 @dataclass(slots=True, kw_only=True)
 class PendingStream:
     """A stream that waits: where it goes, which of its dead letters were not replayed yet, its last commit, and whose
-    its transactional.id is, None if unknown. Those below `sent` were replayed; `left` is why the others stay.
+    its transactional.id is, None if unknown. Those below `sent` were replayed, those below `doubtful` perhaps, by an
+    earlier version; `left` is why the others stay. `signed`: the number of replays of one of them is.
     """
 
     stream: Stream
     options: SinkOptions
     entry: LedgerEntry | None
     sent: Mapping[TopicPartition, int]
+    doubtful: Mapping[TopicPartition, int] = field(default_factory=dict)
     left: Left | None = None
+    signed: bool = False
     owner: ProducerEpoch | None = None
     targets: Counter[str] = field(default_factory=Counter)
     positions: list[RecordPosition] = field(default_factory=list)
@@ -66,7 +69,8 @@ class PendingStream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
     """What a replay sends, and what it leaves because it was replayed too often, because nobody named a topic for what
-    is not signed, or because another key is needed. `ends` are the topic's at its start.
+    is not signed, because another key is needed, or because an earlier version may have sent it. `ends` are the topic's
+    at its start.
 
     `query_id` names the topic by its id: in a topic that was deleted and created again, everything is new.
     """
@@ -74,13 +78,28 @@ class ReplayPlan:
     query_id: str
     ends: Offsets
     parts: Sequence[PendingStream]
-    skipped: Mapping[Stream, int]
-    unsigned: int = 0
-    other_key: int = 0
+    left: Mapping[tuple[Stream, Left], int]
 
     @property
     def records(self) -> int:
         return sum(len(part.positions) for part in self.parts)
+
+    @property
+    def skipped(self) -> Mapping[Stream, int]:
+        """How many are left of each stream."""
+        by_stream: Counter[Stream] = Counter()
+        for (stream, _), number in self.left.items():
+            by_stream[stream] += number
+        return dict(by_stream)
+
+    def left_as(self, why: Left) -> int:
+        """How many are left for this reason."""
+        return sum(number for (_, each), number in self.left.items() if each == why)
+
+    @property
+    def doubtful(self) -> set[str]:
+        """The causes of what an earlier version may have sent."""
+        return {stream.cause for stream, why in self.left if why == "earlier version"}
 
     @property
     def destinations(self) -> list[str]:
@@ -115,87 +134,136 @@ def plan(
     itself, a ledger topic or one of Kafka's own: headers may be anybody's; and if the transactional.id is another
     topic's.
     """
-    ledgers = _Ledgers(cluster, topic, options, transactional_id)
-    secrets, query_id = ledgers.secrets, ledgers.query_id
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
-    parts: dict[Stream, PendingStream] = {}
-    skipped: Counter[Stream] = Counter()
-    nowhere: list[StoredLetter] = []
-    reserved: dict[str, str | None] = {}
+    query_id = replays.query_of(topic, cluster.topic(topic).id)
+    ledgers = _Ledgers(cluster, topic, query_id, options, transactional_id, named=to is not None or bool(named))
+    secrets, parts = ledgers.secrets, ledgers.pending
+    left: Counter[tuple[Stream, Left]] = Counter()
+    targets = _Targets()
     for stored in letters(cluster, ranges, progress):
         stream = replays.stream_of(stored.letter.cause, stored.headers, secrets, stored.key, stored.value)
         if causes and stream.cause not in causes:
             continue
-        if stream not in parts:
-            if len(parts) == replays.MOST_STREAMS:
-                raise ToolFailed(
-                    f"the dead letters name more than {replays.MOST_STREAMS:,} causes; nothing was sent",
-                    action="Somebody else writes to this topic. Select causes with --cause.",
-                )
-            parts[stream] = ledgers.pending(stream, max_replays=max_replays, named=to is not None or bool(named))
-        part = parts[stream]
+        part = ledgers.part(stream)
         if stored.offset < part.sent.get(stored.partition, 0):
             continue
-        if part.left is not None:
-            skipped[stream] += 1
+        in_doubt = stored.offset < part.doubtful.get(stored.partition, 0)
+        if why := "earlier version" if in_doubt else part.left:
+            left[stream, why] += 1
             continue
-        where = replays.destination(stored.letter, to)
-        if where is not None and where not in reserved:
-            reserved[where] = _why_reserved(cluster, where, ledgers.topic)
-        if where is None or where == topic or reserved[where] is not None:
-            nowhere.append(stored)
-            continue
-        part.targets[where] += 1
+        part.signed = part.signed or replays.is_number_signed(stored.headers, secrets, stored.key, stored.value)
+        targets.add(stream, replays.destination(stored.letter, to), stored)
         part.positions.append((stored.partition, stored.offset))
-    if nowhere:
-        raise _refused(topic, nowhere, to, reserved)
-    ordered = sorted(parts, key=lambda stream: (not stream.key, stream))  # unknown keys last: see `replay.plan`
-    waiting = [parts[stream] for stream in ordered if parts[stream].positions]
+    for stream, part in parts.items():
+        if part.signed and stream.replays >= max_replays:
+            part.left = "replayed"
+            left[stream, part.left] += len(part.positions)
+    # Unknown keys last, and greater numbers first: see `replay.plan`.
+    ordered = sorted(parts, key=lambda stream: (not stream.key, stream.cause, -stream.replays, stream))
+    waiting = [parts[stream] for stream in ordered if parts[stream].positions and parts[stream].left is None]
+    targets.set(cluster, topic, ledgers.topic, waiting)
     for part in waiting:
         part.owner = owner_of(cluster, part.options.transactional_id)
-    left: Counter[Left | None] = Counter()
-    for stream, number in skipped.items():
-        left[parts[stream].left] += number
     return ReplayPlan(
         query_id=query_id,
         ends={offset_range.partition: offset_range.end for offset_range in ranges},
         parts=waiting,
-        skipped=dict(skipped),
-        unsigned=left["unsigned"],
-        other_key=left["other key"],
+        left=left,
     )
 
 
-class _Ledgers:
-    """The ledgers of a topic's streams."""
+class _Targets:
+    """Where the dead letters of each stream would go, and the first that would."""
 
-    def __init__(self, cluster: Cluster, topic: str, options: Mapping[str, str], transactional_id: str) -> None:
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[Stream, str | None]] = Counter()
+        self._firsts: dict[tuple[Stream, str | None], StoredLetter] = {}
+
+    def add(self, stream: Stream, where: str | None, stored: StoredLetter) -> None:
+        self._counts[stream, where] += 1
+        self._firsts.setdefault((stream, where), stored)
+
+    def set(self, cluster: Cluster, topic: str, ledger_topic: str, waiting: Sequence[PendingStream]) -> None:
+        """Tell these streams their targets. Raises ToolFailed if one may not be: `_refused`."""
+        parts = {part.stream: part for part in waiting}
+        counts = {place: number for place, number in self._counts.items() if place[0] in parts}
+        reserved: dict[str, str | None] = {}
+        for (stream, where), number in counts.items():
+            if where is not None and where not in reserved:
+                reserved[where] = _why_reserved(cluster, where, ledger_topic)
+            if where is None or where == topic or reserved[where] is not None:
+                same = sum(each for (_, other), each in counts.items() if other == where)
+                raise _refused(topic, self._firsts[stream, where], where, same, reserved)
+            parts[stream].targets[where] = number
+
+
+class _Ledgers:
+    """The ledgers of a topic's streams, and the streams. `named`: somebody says where dead letters may go."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        query_id: str,
+        options: Mapping[str, str],
+        transactional_id: str,
+        *,
+        named: bool,
+    ) -> None:
         common = sink_options({**options, "kafka.transactional.id": transactional_id})
         self._cluster, self._source, self._options, self._prefix = cluster, topic, options, transactional_id
         self.topic = common.ledger_topic
         self.secrets = [key.reveal() for key in common.ledger_key]
-        self.query_id = replays.query_of(topic, cluster.topic(topic).id)
+        self._query_id, self._named = query_id, named
+        self.pending: dict[Stream, PendingStream] = {}
         reader = LedgerReader(cluster, self.topic)
         reader.read()  # once, however many streams the headers make: those without a record have no entry
         self._ids = reader.by_id.keys()
+        self._known: dict[Stream, tuple[SinkOptions, LedgerEntry | None]] = {}
 
-    def pending(self, stream: Stream, *, max_replays: int, named: bool) -> PendingStream:
-        """The stream, before its dead letters are looked at. Raises what `_entry` raises."""
+    def part(self, stream: Stream) -> PendingStream:
+        """The stream, the first time before its dead letters are looked at. Raises what `_entry` raises, and ToolFailed
+        if there are too many.
+        """
+        if stream not in self.pending:
+            if len(self.pending) == replays.MOST_STREAMS:
+                raise ToolFailed(
+                    f"the dead letters name more than {replays.MOST_STREAMS:,} causes; nothing was sent",
+                    action="Somebody else writes to this topic. Select causes with --cause.",
+                )
+            self.pending[stream] = self._part(stream)
+        return self.pending[stream]
+
+    def _part(self, stream: Stream) -> PendingStream:
         sink, entry = self._of(stream)
-        sent = _position(entry, self.query_id)
-        if stream.key:
-            _, unknown = self._of(stream.unknown)
-            for tp, offset in _position(unknown, self.query_id).items():
-                sent[tp] = max(offset, sent.get(tp, offset))
         misses_key = replays.misses_key(stream, self._prefix, self._ids, self.secrets)
-        left = replays.why_left(
-            stream, max_replays=max_replays, keys=bool(self.secrets), named=named, misses_key=misses_key
+        earlier = [
+            before
+            for each in {stream.never, stream.never.unknown}
+            if stream.replays and (before := self._of(each)[1]) and not replays.counted_by_header(before.run_id)
+        ]
+        return PendingStream(
+            stream=stream,
+            options=sink,
+            entry=entry,
+            sent=self._furthest([entry, self._of(stream.unknown)[1]]),
+            doubtful=self._furthest(earlier),
+            left=replays.why_left(stream, keys=bool(self.secrets), named=self._named, misses_key=misses_key),
         )
-        return PendingStream(stream=stream, options=sink, entry=entry, sent=sent, left=left)
+
+    def _furthest(self, entries: Iterable[LedgerEntry | None]) -> dict[TopicPartition, int]:
+        furthest: dict[TopicPartition, int] = {}
+        for entry in entries:
+            for tp, offset in _position(entry, self._query_id).items():
+                furthest[tp] = max(offset, furthest.get(tp, offset))
+        return furthest
 
     def _of(self, stream: Stream) -> tuple[SinkOptions, LedgerEntry | None]:
-        sink = sink_options({**self._options, "kafka.transactional.id": f"{self._prefix}{stream.suffix}"})
-        return sink, _entry(self._cluster, sink, self._source) if sink.transactional_id in self._ids else None
+        if stream not in self._known:
+            sink = sink_options({**self._options, "kafka.transactional.id": f"{self._prefix}{stream.suffix}"})
+            entry = _entry(self._cluster, sink, self._source) if sink.transactional_id in self._ids else None
+            self._known[stream] = sink, entry
+        return self._known[stream]
 
 
 def require_named(planned: ReplayPlan, named: Collection[str]) -> None:
@@ -217,11 +285,9 @@ def _why_reserved(cluster: Cluster, topic: str, ledger_topic: str) -> str | None
 
 
 def _refused(
-    topic: str, nowhere: Sequence[StoredLetter], to: str | None, reserved: Mapping[str, str | None]
+    topic: str, stored: StoredLetter, where: str | None, same: int, reserved: Mapping[str, str | None]
 ) -> ToolFailed:
-    first = f"{nowhere[0].partition}@{nowhere[0].offset}"
-    where = replays.destination(nowhere[0].letter, to)
-    same = sum(replays.destination(stored.letter, to) == where for stored in nowhere)
+    first = f"{stored.partition}@{stored.offset}"
     if where == topic:
         why = f"{same:,} of the dead letters would be sent to {topic} itself, the first at {first}"
     elif where is not None:
@@ -236,8 +302,9 @@ def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: 
 
     Raises what `commit_batch` raises: batches that were committed before stay so, and another replay continues.
     """
-    sent, run_id = 0, str(uuid.uuid4())
+    sent, unique = 0, str(uuid.uuid4())
     for part in planned.parts:
+        run_id = replays.run_id_of(unique, by_header=part.stream.cause not in planned.doubtful)
         options = replace(
             part.options,
             output_topics=tuple(OutputTopic(topic=name) for name in sorted(part.targets)),
@@ -299,7 +366,12 @@ class _Write:
     """Appends one batch's dead letters; an attempt reads them again."""
 
     def __init__(
-        self, cluster: Cluster, options: SinkOptions, batch_id: int, positions: Sequence[RecordPosition], to: str | None
+        self,
+        cluster: Cluster,
+        options: SinkOptions,
+        batch_id: int,
+        positions: Sequence[RecordPosition],
+        to: str | None,
     ) -> None:
         self._cluster, self._options, self._batch_id = cluster, options, batch_id
         self._positions, self._to = set(positions), to

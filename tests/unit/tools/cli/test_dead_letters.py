@@ -86,7 +86,7 @@ def test_they_are_counted_by_cause_topic_and_query_the_most_frequent_first():
 
 
 def test_what_is_left_is_said_with_how_often_it_came_back():
-    left = ReplayPlan(query_id="q", ends={}, parts=(), skipped={Stream("undecodable", 2): 3})
+    left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 2), "replayed"): 3})
     assert "undecodable" in shown(parts(left)) and "2 times" in shown(parts(left))
     assert said(left, dry_run=False) == (
         "Dead letters sent back: 0. Left, because they came back each time: 3. A larger --max-replays sends them again."
@@ -94,17 +94,24 @@ def test_what_is_left_is_said_with_how_often_it_came_back():
 
 
 def test_what_is_left_because_nobody_signed_it_is_said_apart():
-    left = ReplayPlan(query_id="q", ends={}, parts=(), skipped={Stream("undecodable", 0): 3}, unsigned=3)
+    left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 0), "unsigned"): 3})
     assert said(left, dry_run=False).startswith(
         "Dead letters sent back: 0. Left, because they are not signed with ledgerKey: 3."
     )
 
 
 def test_what_is_left_for_want_of_a_key_is_said_apart():
-    left = ReplayPlan(query_id="q", ends={}, parts=(), skipped={Stream("undecodable", 0, signed=True): 3}, other_key=3)
+    left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 0, signed=True), "other key"): 3})
     assert said(left, dry_run=False) == (
         "Dead letters sent back: 0. Left, because a replay with another ledgerKey may have sent them: 3. "
         "Give that key, too: --option ledgerKey=NEW,OLD."
+    )
+
+
+def test_what_an_earlier_version_may_have_sent_is_said_apart():
+    left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 1), "earlier version"): 3})
+    assert said(left, dry_run=False) == (
+        "Dead letters sent back: 0. Left, because a replay of an earlier version may have sent them: 3. Look at them."
     )
 
 
@@ -118,9 +125,10 @@ def test_brokers_that_are_missing_are_a_usage_error_that_names_the_flag(command)
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 3), ("", 3)], ids=["yes", "no", "no terminal"])
 def test_a_replay_that_nobody_confirms_is_not_taken_for_one_that_left_some(monkeypatch, answer, code):
     planned = ReplayPlan(
-        query_id="q", ends={}, parts=(cast("Any", SimpleNamespace(positions=[1], targets=())),), skipped={}
+        query_id="q", ends={}, parts=(cast("Any", SimpleNamespace(positions=[1], targets=())),), left={}
     )
     ran: list[ReplayPlan] = []
+
     monkeypatch.setattr(dead_letters, "Cluster", lambda _: nullcontext())
     monkeypatch.setattr(dead_letters, "ranges_of", lambda *_: [])
     monkeypatch.setattr(dead_letters, "plan", lambda *_, **__: planned)

@@ -13,6 +13,7 @@ from spark_kafka_eos.tools.replay.plan import (
     Stream,
     batches,
     destination,
+    is_number_signed,
     misses_key,
     partition_of,
     replayed_headers,
@@ -53,32 +54,41 @@ def test_each_replay_is_counted_and_the_records_own_headers_stay():
     own = [("trace", b"1"), ("trace", None)]
     once = replayed_headers([*own, *headers_of(READ)], *PLAIN)
     assert once == [*own, (REPLAYS, b"1")]
-    assert replays_of([*once, *headers_of(READ)], *PLAIN) == 1
+    assert replays_of([*once, *headers_of(READ)]) == 1
     assert replayed_headers([*once, *headers_of(READ)], *PLAIN) == [*own, (REPLAYS, b"2")]
 
 
 def test_numbers_that_anybody_may_write_are_not_told_apart_beyond_the_most():
     numbers = (MOST - 1, MOST, MOST + 1, 999_999_999)
-    found = [replays_of([(REPLAYS, str(number).encode())], *PLAIN) for number in numbers]
+    found = [replays_of([(REPLAYS, str(number).encode())]) for number in numbers]
     assert found == [MOST - 1, MOST, MOST, MOST]
 
 
 @pytest.mark.parametrize("value", [None, b"", b"-1", b"x", b"9" * 10])
 def test_a_count_that_is_no_number_is_none(value):
-    assert replays_of([(REPLAYS, value)], *PLAIN) == 0
+    assert replays_of([(REPLAYS, value)]) == 0
 
 
 def test_with_a_key_only_a_number_that_is_signed_for_this_record_counts():
     own = [("trace", b"1"), (REPLAYS, b"9")]
+    assert not is_number_signed(own, [KEY], b"k", b"v")
     once = replayed_headers(own, [KEY], b"k", b"v")
     assert once[:2] == [own[0], (REPLAYS, b"1")], "what the input said of it is gone"
-    assert replays_of(once, [KEY], b"k", b"v") == 1
-    assert replays_of(once, [OLDER, KEY], b"k", b"v") == 1, "while the key is replaced"
+    assert is_number_signed(once, [KEY], b"k", b"v")
+    assert is_number_signed(once, [OLDER, KEY], b"k", b"v"), "while the key is replaced"
     assert replayed_headers(once, [KEY], b"k", b"v")[1] == (REPLAYS, b"2")
-    assert replays_of(once, [OLDER], b"k", b"v") == 0
-    assert replays_of(once, [KEY], b"k", b"w") == 0, "of another record"
+    assert not is_number_signed(once, [OLDER], b"k", b"v")
+    assert replayed_headers(once, [OLDER], b"k", b"v")[1] == (REPLAYS, b"1")
+    assert not is_number_signed(once, [KEY], b"k", b"w"), "of another record"
     changed = [(REPLAYS, b"5") if name == REPLAYS else (name, value) for name, value in once]
-    assert replays_of(changed, [KEY], b"k", b"v") == 0
+    assert not is_number_signed(changed, [KEY], b"k", b"v")
+    assert is_number_signed(own, [], b"k", b"v"), "without a key there is only the number"
+
+
+def test_the_number_of_a_stream_is_what_the_header_says_whatever_keys_are_given():
+    once = replayed_headers([], [KEY], b"k", b"v")
+    found = {stream_of("undecodable", once, secrets, b"k", b"v") for secrets in ([], [KEY], [OLDER], [OLDER, KEY])}
+    assert found == {Stream("undecodable", 1)}
 
 
 def test_each_key_has_a_stream_and_what_none_verifies_another():
@@ -104,7 +114,8 @@ def test_what_no_key_verifies_waits_for_the_keys_that_replays_before_had():
     assert misses_key(unknown, "t", ids, []) and misses_key(unknown, "t", ids, [KEY])
     assert not misses_key(unknown, "t", ids, [KEY, OLDER])
     assert not misses_key(unknown, "u", ids, []), "of another replay"
-    assert not misses_key(unknown._replace(replays=1), "t", ids, []), "of another stream"
+    assert misses_key(unknown._replace(replays=1), "t", ids, []), "an earlier version took such a number for 0"
+    assert not misses_key(unknown._replace(cause="other"), "t", ids, []), "of another stream"
     assert not misses_key(known, "t", ids, [OLDER])
     assert not misses_key(Stream("undecodable", 0), "t", ids, []), "nobody signed it"
 

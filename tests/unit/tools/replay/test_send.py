@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.tools.replay import plan, send
-from spark_kafka_eos.tools.replay.plan import REPLAYS, Stream
+from spark_kafka_eos.tools.replay.plan import REPLAYS, Stream, replayed_headers
 from spark_kafka_eos.tools.replay.stored import StoredLetter, letters, ranges_of
 from tests.letters import headers_of
 from tests.model_kafka import KafkaModel
@@ -79,14 +81,25 @@ def kafka(monkeypatch):
     return KafkaModel(2, {"dead": 2, "in": 1, "clean": 1})
 
 
-def put_aside(kafka: KafkaModel, *those: DeadLetter, partition: int = 0, key: str = "", at: int = 0) -> None:
+def put_aside(
+    kafka: KafkaModel,
+    *those: DeadLetter,
+    partition: int = 0,
+    key: str = "",
+    at: int = 0,
+    back: Sequence[str] | None = None,
+    number: int | None = None,
+) -> None:
     """Dead letters with these headers, signed with a key; their values count from where the partition ends. `at`: in
-    ms since 1970.
+    ms since 1970. `back`: they were replayed once before, with these keys. `number`: somebody else wrote such a number
+    of replays.
     """
     log = kafka.partitions[DEAD._replace(partition=partition)]
     for letter in those:
         value = b"%d-%d" % (partition, log.end_offset)
-        own = headers_of(letter)
+        own = [] if back is None else replayed_headers([], back, b"k", value)
+        own += [] if number is None else [(REPLAYS, b"%d" % number)]
+        own += headers_of(letter)
         own += [(MAC, signature(key, b"k", value, own))] if key else []
         headers = pa.array(
             [[{"key": name, "value": each} for name, each in own]],
@@ -121,7 +134,7 @@ def replay(kafka: KafkaModel, keys: str, **more: Any) -> tuple[list[bytes], int,
     """The values that a replay with these keys sends; how many it leaves as not signed, and as of another key."""
     before, plan = len(sent(kafka)), planned(kafka, keys=keys, **more)
     send.run(kafka.cluster(), plan, more.get("to"))
-    return [value for value, _ in sent(kafka)[before:]], plan.unsigned, plan.other_key
+    return [value for value, _ in sent(kafka)[before:]], plan.left_as("unsigned"), plan.left_as("other key")
 
 
 def test_what_is_planned_is_sent_once_however_often_it_is_planned(kafka):
@@ -324,3 +337,91 @@ def test_progress_that_another_key_signed_is_refused_and_the_refusal_says_how_to
         planned(kafka, keys=NEW)
     assert "Nothing was sent" in refused.value.action and "ledgerKey=NEW,OLD" in refused.value.action
     assert replay(kafka, BOTH, to="in") == ([], 0, 0)
+
+
+CAME_BACK = [  # with these keys it was sent back, it was signed with this one, and two replays had these
+    (OLD, OLD, (BOTH, NEW)),
+    (OLD, OLD, (NEW, BOTH)),
+    (OLD, NEW, (NEW, BOTH)),
+    (OLD, NEW, (BOTH, NEW)),
+    (OLD, "", (NEW, BOTH)),
+    ("", "", (NEW, "")),
+    ("", "", (NEW, BOTH)),
+    ("", NEW, (NEW, "")),
+]
+
+
+@pytest.mark.parametrize(("before", "key", "keys"), CAME_BACK)
+def test_what_came_back_is_sent_once_whatever_keys_the_replays_have(kafka, before, key, keys):
+    """Which number of replays it had, and so in which stream it was, depended on the keys."""
+    put_aside(kafka, of(), key=key, back=[before] if before else [])
+    assert [replay(kafka, each, to="in")[0] for each in keys] == [[b"0-0"], []]
+
+
+def test_with_a_key_a_forged_number_alone_leaves_nothing(kafka):
+    put_aside(kafka, of(), key=NEW, number=7)
+    assert replay(kafka, NEW) == ([b"0-0"], 0, 0)
+    assert sent(kafka) == [(b"0-0", b"1")]
+
+
+def test_what_has_a_forged_number_waits_with_what_was_replayed_that_often(kafka):
+    put_aside(kafka, of(), key=NEW, number=1)
+    put_aside(kafka, of(), key=NEW, back=[NEW])
+    put_aside(kafka, of(), key=NEW)
+    left = planned(kafka, keys=NEW, max_replays=1)
+    assert (left.records, [*left.skipped.values()]) == (1, [2])
+    assert replay(kafka, NEW, max_replays=1)[0] == [b"0-2"]
+    assert replay(kafka, NEW)[0] == [b"0-0", b"0-1"]
+
+
+def test_where_what_was_replayed_too_often_would_go_stops_nothing(kafka):
+    put_aside(kafka, of(topic="dead"), back=[])
+    put_aside(kafka, of())
+    assert replay(kafka, "", max_replays=1)[0] == [b"0-1"]
+
+
+def as_the_earlier_version(monkeypatch) -> None:
+    """Count as 0 a number that none of the given keys has signed."""
+
+    def stream_of(cause, headers, secrets, key, value):
+        stream = by_header(cause, headers, secrets, key, value)
+        return stream if plan.is_number_signed(headers, secrets, key, value) else stream.never
+
+    by_header = plan.stream_of
+    monkeypatch.setattr(plan, "stream_of", stream_of)
+    monkeypatch.setattr(plan, "run_id_of", lambda unique, **_: unique)
+
+
+@pytest.mark.parametrize(("before", "key", "keys"), CAME_BACK)
+def test_what_an_earlier_version_may_have_sent_is_left(kafka, monkeypatch, before, key, keys):
+    put_aside(kafka, of(), key=key, back=[before] if before else [])
+    with monkeypatch.context() as earlier:
+        as_the_earlier_version(earlier)
+        assert replay(kafka, keys[0], to="in")[0] == [b"0-0"]
+    for each in (keys[1], keys[0], keys[1]):
+        put_aside(kafka, of(), key=key)
+        with suppress(LedgerRefused):  # signed progress follows no unsigned one
+            replay(kafka, each, to="in")
+    assert [value for value, _ in sent(kafka)].count(b"0-0") == 1
+
+
+def test_what_is_in_doubt_stays_so_while_others_are_sent_and_those_that_come_back_later_are_not(kafka, monkeypatch):
+    put_aside(kafka, of(), key=NEW, number=2)
+    with monkeypatch.context() as earlier:
+        as_the_earlier_version(earlier)
+        assert replay(kafka, NEW)[0] == [b"0-0"]
+    for number in (1, 2):
+        put_aside(kafka, of(), key=NEW)
+        doubtful = planned(kafka, keys=NEW)
+        assert (doubtful.left_as("earlier version"), doubtful.doubtful) == (1, {"undecodable"})
+        assert replay(kafka, NEW)[0] == [b"0-%d" % number]
+    assert replay(kafka, "", max_replays=3)[0] == []
+    put_aside(kafka, of(), key=NEW, back=[NEW])
+    assert replay(kafka, NEW)[0] == [b"0-3"]
+
+
+def test_what_this_version_leaves_as_replayed_too_often_is_in_no_doubt(kafka):
+    put_aside(kafka, of(), back=[])
+    put_aside(kafka, of())
+    assert replay(kafka, "", max_replays=1)[0] == [b"0-1"]
+    assert replay(kafka, "")[0] == [b"0-0"]
