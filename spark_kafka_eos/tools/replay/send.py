@@ -76,6 +76,7 @@ class ReplayPlan:
     """
 
     query_id: str
+    topic_id: uuid.UUID | None = None
     ends: Offsets
     parts: Sequence[PendingStream]
     left: Mapping[tuple[Stream, Left], int]
@@ -130,12 +131,14 @@ def plan(
 
     `options` are the sink's, without a transactional.id. With their `ledgerKey`, dead letters that are not signed with
     it are left, unless `to` or `named` say where they may go. Those that a replay with a key that is not given may have
-    sent are left in any case. Raises ToolFailed if it is unknown where a dead letter goes, or if that is the topic
+    sent are left in any case. Raises DataLoss if dead
+    letters are deleted meanwhile, and ToolFailed if it is unknown where a dead letter goes, or if that is the topic
     itself, a ledger topic or one of Kafka's own: headers may be anybody's; and if the transactional.id is another
     topic's.
     """
     ranges = ranges_of(cluster, topic) if ranges is None else ranges
-    query_id = replays.query_of(topic, cluster.topic(topic).id)
+    topic_id = ranges[0].topic_id if ranges else cluster.topic(topic).id
+    query_id = replays.query_of(topic, topic_id)
     ledgers = _Ledgers(cluster, topic, query_id, options, transactional_id, named=to is not None or bool(named))
     secrets, parts = ledgers.secrets, ledgers.pending
     left: Counter[tuple[Stream, Left]] = Counter()
@@ -166,6 +169,7 @@ def plan(
         part.owner = owner_of(cluster, part.options.transactional_id)
     return ReplayPlan(
         query_id=query_id,
+        topic_id=topic_id,
         ends={offset_range.partition: offset_range.end for offset_range in ranges},
         parts=waiting,
         left=left,
@@ -300,7 +304,8 @@ def _refused(
 def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: ReadProgress = lambda _: None) -> int:
     """Send what is planned; the number of records that were sent. `progress` gets the number of records since.
 
-    Raises what `commit_batch` raises: batches that were committed before stay so, and another replay continues.
+    Raises what `commit_batch` raises, and DataLoss if the topic was deleted since it was planned, or dead letters of
+    it: batches that were committed before stay so, and another replay continues.
     """
     sent, unique = 0, str(uuid.uuid4())
     for part in planned.parts:
@@ -328,7 +333,7 @@ def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: 
                 sources=(SourceRange(start=start, end=end),),
                 run_id=run_id,
             )
-            write = _Write(cluster, options, number, chunk, to)
+            write = _Write(cluster, options, number, chunk, planned.topic_id, to)
             by_driver = Choice(mode="driver")
             report = commit_batch(transaction, batch, write, max_attempts=options.max_attempts, choice=by_driver)
             sent += report.records
@@ -371,10 +376,11 @@ class _Write:
         options: SinkOptions,
         batch_id: int,
         positions: Sequence[RecordPosition],
+        topic_id: uuid.UUID | None,
         to: str | None,
     ) -> None:
         self._cluster, self._options, self._batch_id = cluster, options, batch_id
-        self._positions, self._to = set(positions), to
+        self._positions, self._topic_id, self._to = set(positions), topic_id, to
 
     def __call__(self, identity: ProducerIdentity) -> Appended:
         started = time.perf_counter()
@@ -430,7 +436,10 @@ class _Write:
         offsets: dict[TopicPartition, list[int]] = {}
         for tp, offset in self._positions:
             offsets.setdefault(tp, []).append(offset)
-        return [OffsetRange(partition=tp, start=min(of), end=max(of) + 1) for tp, of in sorted(offsets.items())]
+        return [
+            OffsetRange(partition=tp, start=min(of), end=max(of) + 1, topic_id=self._topic_id)
+            for tp, of in sorted(offsets.items())
+        ]
 
     def _row(self, stored: StoredLetter) -> dict[str, object]:
         topic = replays.destination(stored.letter, self._to)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from spark_kafka_eos.dead_letters.headers import DeadLetter, Header, letter_of
+from spark_kafka_eos.errors import DataLoss
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -39,13 +42,18 @@ def ranges_of(cluster: Cluster, topic: str, since: int | None = None) -> list[Of
 
     Raises UnknownTopic, AuthorizationFailed, BrokerUnreachable.
     """
-    partitions = [TopicPartition(topic, number) for number in sorted(cluster.topic(topic).partitions)]
+    known = cluster.topic(topic)
+    partitions = [TopicPartition(topic, number) for number in sorted(known.partitions)]
     end = offsets.latest(cluster, partitions)
     start: dict[TopicPartition, int] = offsets.earliest(cluster, partitions)
     if since is not None:
         by_time = OffsetsByTime(cluster).offsets(dict.fromkeys(partitions, since))
         start = {tp: end[tp] if at is None else at for tp, at in by_time.items()}
-    return [OffsetRange(partition=tp, start=start[tp], end=end[tp]) for tp in partitions if start[tp] < end[tp]]
+    return [
+        OffsetRange(partition=tp, start=start[tp], end=end[tp], topic_id=known.id)
+        for tp in partitions
+        if start[tp] < end[tp]
+    ]
 
 
 def letters(
@@ -53,11 +61,11 @@ def letters(
 ) -> Iterator[StoredLetter]:
     """The dead letters in `ranges`, in order per partition. Records that are none are left out.
 
-    Raises what `reading.records.read` raises.
+    Raises what `reading.records.read` raises: DataLoss if records of the ranges were deleted, also with their topic.
     """
     topics = tuple({offset_range.partition.topic for offset_range in ranges})
     options = SourceOptions(client=cluster.options, subscribe=topics, include_headers=True)
-    for rows in read(ranges, options, cluster):
+    for rows in _read(ranges, options, cluster):
         times = rows["timestamp"].cast("int64").to_pylist()
         for row, microseconds in zip(rows.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
             headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
@@ -73,3 +81,10 @@ def letters(
                     headers=headers,
                 )
         progress(rows.num_rows)
+
+
+def _read(ranges: Sequence[OffsetRange], options: SourceOptions, cluster: Cluster) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from read(ranges, options, cluster)
+    except DataLoss as loss:
+        raise loss.replaced(action="Run the command again: it takes what is there then.") from None

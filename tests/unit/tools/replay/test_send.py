@@ -62,7 +62,7 @@ def test_each_planned_dead_letter_is_encoded_once_and_no_other(monkeypatch, plan
     monkeypatch.setattr(send, "BlockEncoder", Encoder)
     monkeypatch.setattr(send, "encode_settings", lambda *_: None)
     monkeypatch.setattr(send, "letters", letters)
-    write = send._Write(cast("Cluster", Known()), OPTIONS, 0, [(DEAD, offset) for offset in planned], None)
+    write = send._Write(cast("Cluster", Known()), OPTIONS, 0, [(DEAD, offset) for offset in planned], None, None)
     assert [*write._blocks()] == []
     assert [value for rows in encoded for value in rows] == [b"%d" % offset for offset in planned]
     assert max(map(len, encoded)) <= 100, "a dead letter may be as large as a request"
@@ -238,6 +238,30 @@ def test_a_dead_letter_has_the_time_at_which_it_was_put_aside(kafka):
     assert [each.timestamp for each in letters(kafka.cluster(), ranges_of(kafka.cluster(), "dead"))] == [
         1_700_000_000_123
     ]
+
+
+def test_of_a_topic_that_was_created_again_since_it_was_planned_nothing_is_sent_and_the_next_plan_has_all(kafka):
+    put_aside(kafka, of(), of())
+    before = planned(kafka)
+    kafka.topics.delete("dead")
+    kafka.topics.create("dead", 2)
+    put_aside(kafka, of("other"), of("other"))
+    with pytest.raises(DataLoss, match="created again") as lost:
+        send.run(kafka.cluster(), before)
+    assert lost.value.action == "Run the command again: it takes what is there then."
+    assert sent(kafka) == []
+    assert replay(kafka, "") == ([b"0-0", b"0-1"], 0, 0)
+
+
+def test_of_a_topic_that_was_created_again_while_it_is_planned_nothing_is_planned(kafka):
+    put_aside(kafka, of())
+    cluster = kafka.cluster()
+    ranges = ranges_of(cluster, "dead")
+    kafka.topics.delete("dead")
+    kafka.topics.create("dead", 2)
+    put_aside(kafka, of("other"))
+    with pytest.raises(DataLoss, match="created again"):
+        send.plan(cluster, "dead", GIVEN, "replay", ranges=ranges)
 
 
 def test_what_was_replayed_too_often_stays(kafka):
