@@ -172,14 +172,15 @@ def replay_(
             Console(stderr=True, highlight=False).print(parts(planned))
             if not confirmed("Send them?"):
                 raise ToolFailed("nobody confirmed it", action="Nothing was sent. --yes sends them without a question.")
+        sent = None if dry_run else 0
         if sends:
             with Bars() as bars:
-                run(cluster, planned, to, _bar(bars, "sending", planned.records))
+                sent = run(cluster, planned, to, _bar(bars, "sending", planned.records))
     if as_json:
-        print(json.dumps(plan_json(planned, sent=sends), indent=1))
+        print(json.dumps(plan_json(planned, sent=sent), indent=1))
     else:
         table = [parts(planned)] if planned.parts or planned.skipped else []
-        Console(highlight=False).print(Group(*table, Text(said(planned, dry_run=dry_run))))
+        Console(highlight=False).print(Group(*table, Text(said(planned, sent=sent))))
     if planned.skipped:
         raise typer.Exit(FAILED)
 
@@ -301,9 +302,14 @@ def _stream(stream: Stream) -> tuple[str, str]:
     return stream.cause, before
 
 
-def said(planned: ReplayPlan, *, dry_run: bool) -> str:
-    """How a replay ended, in a sentence or two."""
-    text = f"Dead letters {'that would be ' if dry_run else ''}sent back: {planned.records:,}."
+def said(planned: ReplayPlan, *, sent: int | None) -> str:
+    """How a replay ended that sent so many records, or would have (None), in a sentence or two."""
+    if sent is None:
+        text = f"Dead letters that would be sent back: {planned.records:,}."
+    else:
+        text = f"Dead letters sent back: {sent:,}."
+        if sent < planned.records:
+            text += f" Not sent again, because the ledger has them: {planned.records - sent:,}."
     if number := planned.left_as("replayed"):
         text += f" Left, because they came back each time: {number:,}. A larger --max-replays sends them again."
     if number := planned.left_as("unsigned"):
@@ -321,11 +327,11 @@ def said(planned: ReplayPlan, *, dry_run: bool) -> str:
     return text
 
 
-def plan_json(planned: ReplayPlan, *, sent: bool) -> dict[str, Any]:
+def plan_json(planned: ReplayPlan, *, sent: int | None) -> dict[str, Any]:
     """The same as plain values."""
     return {
-        "sent": sent,
-        "records": planned.records,
+        "sent": bool(sent),
+        "records": planned.records if sent is None else sent,
         "parts": [{**_stream_json(part.stream), "to": dict(part.targets)} for part in planned.parts],
         "left": [{**_stream_json(stream), "records": records} for stream, records in sorted(planned.skipped.items())],
     }

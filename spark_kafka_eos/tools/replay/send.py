@@ -302,11 +302,23 @@ def _refused(
 
 
 def run(cluster: Cluster, planned: ReplayPlan, to: str | None = None, progress: ReadProgress = lambda _: None) -> int:
-    """Send what is planned; the number of records that were sent. `progress` gets the number of records since.
+    """Send what is planned; the number of records that were sent. Those that the ledger turns out to have are not sent
+    again. `progress` gets the number of records since.
 
     Raises what `commit_batch` raises, and DataLoss if the topic was deleted since it was planned, or dead letters of
     it: batches that were committed before stay so, and another replay continues.
     """
+    try:
+        return _run(cluster, planned, to, progress)
+    except LedgerRefused as refused:
+        raise refused.replaced(
+            action="Nothing more was sent. If another replay of this topic ran meanwhile, run the command again. Give "
+            "the ledgerTopic that replays before had (--option). If that topic was deleted, nobody knows any more what "
+            "they sent: another --transactional-id sends all of it once more."
+        ) from None
+
+
+def _run(cluster: Cluster, planned: ReplayPlan, to: str | None, progress: ReadProgress) -> int:
     sent, unique = 0, str(uuid.uuid4())
     for part in planned.parts:
         run_id = replays.run_id_of(unique, by_header=part.stream.cause not in planned.doubtful)

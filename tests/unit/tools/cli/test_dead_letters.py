@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.tools.cli import dead_letters
-from spark_kafka_eos.tools.cli.dead_letters import counts, listing, parts, said, tally, to_json
+from spark_kafka_eos.tools.cli.dead_letters import counts, listing, parts, plan_json, said, tally, to_json
 from spark_kafka_eos.tools.cli.errors import confirmed
 from spark_kafka_eos.tools.cli.main import app
 from spark_kafka_eos.tools.replay.plan import Stream
@@ -88,21 +88,21 @@ def test_they_are_counted_by_cause_topic_and_query_the_most_frequent_first():
 def test_what_is_left_is_said_with_how_often_it_came_back():
     left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 2), "replayed"): 3})
     assert "undecodable" in shown(parts(left)) and "2 times" in shown(parts(left))
-    assert said(left, dry_run=False) == (
+    assert said(left, sent=0) == (
         "Dead letters sent back: 0. Left, because they came back each time: 3. A larger --max-replays sends them again."
     )
 
 
 def test_what_is_left_because_nobody_signed_it_is_said_apart():
     left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 0), "unsigned"): 3})
-    assert said(left, dry_run=False).startswith(
+    assert said(left, sent=0).startswith(
         "Dead letters sent back: 0. Left, because they are not signed with ledgerKey: 3."
     )
 
 
 def test_what_is_left_for_want_of_a_key_is_said_apart():
     left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 0, signed=True), "other key"): 3})
-    assert said(left, dry_run=False) == (
+    assert said(left, sent=0) == (
         "Dead letters sent back: 0. Left, because a replay with another ledgerKey may have sent them: 3. "
         "Give that key, too: --option ledgerKey=NEW,OLD."
     )
@@ -110,9 +110,19 @@ def test_what_is_left_for_want_of_a_key_is_said_apart():
 
 def test_what_an_earlier_version_may_have_sent_is_said_apart():
     left = ReplayPlan(query_id="q", ends={}, parts=(), left={(Stream("undecodable", 1), "earlier version"): 3})
-    assert said(left, dry_run=False) == (
+    assert said(left, sent=0) == (
         "Dead letters sent back: 0. Left, because a replay of an earlier version may have sent them: 3. Look at them."
     )
+
+
+def test_what_is_said_is_what_was_sent_and_not_what_was_planned():
+    part = cast("Any", SimpleNamespace(positions=[1, 2, 3], stream=Stream("undecodable", 0), targets={"in": 3}))
+    planned = ReplayPlan(query_id="q", ends={}, parts=(part,), left={})
+    assert said(planned, sent=None) == "Dead letters that would be sent back: 3."
+    assert said(planned, sent=3) == "Dead letters sent back: 3."
+    assert said(planned, sent=1) == "Dead letters sent back: 1. Not sent again, because the ledger has them: 2."
+    shown = [plan_json(planned, sent=each) for each in (None, 3, 1, 0)]
+    assert [(each["sent"], each["records"]) for each in shown] == [(False, 3), (True, 3), (True, 1), (False, 0)]
 
 
 @pytest.mark.parametrize("command", ["show", "count", "replay"])
@@ -129,12 +139,16 @@ def test_a_replay_that_nobody_confirms_is_not_taken_for_one_that_left_some(monke
     )
     ran: list[ReplayPlan] = []
 
+    def run(*_: object) -> int:
+        ran.append(planned)
+        return planned.records
+
     monkeypatch.setattr(dead_letters, "Cluster", lambda _: nullcontext())
     monkeypatch.setattr(dead_letters, "ranges_of", lambda *_: [])
     monkeypatch.setattr(dead_letters, "plan", lambda *_, **__: planned)
     monkeypatch.setattr(dead_letters, "parts", lambda _: "")
     monkeypatch.setattr(dead_letters, "require_named", lambda *_: None)
-    monkeypatch.setattr(dead_letters, "run", lambda *_: ran.append(planned))
+    monkeypatch.setattr(dead_letters, "run", run)
     done = CliRunner().invoke(app, ["dead-letters", "replay", "dead", "--bootstrap-servers", "b:1"], input=answer)
     assert (done.exit_code, len(ran)) == (code, code == 0), done.output
     assert ("Nothing was sent." in done.stderr) == (code == 3)

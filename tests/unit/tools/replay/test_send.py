@@ -264,6 +264,25 @@ def test_of_a_topic_that_was_created_again_while_it_is_planned_nothing_is_planne
         send.plan(cluster, "dead", GIVEN, "replay", ranges=ranges)
 
 
+@pytest.mark.parametrize("how", ["deleted", "another"])
+def test_what_the_ledger_turns_out_to_have_is_not_sent_again_and_not_counted(kafka, how):
+    """Its pointer still says what was sent."""
+    put_aside(kafka, of())
+    assert send.run(kafka.cluster(), planned(kafka)) == 1
+    more = {"ledgerTopic": "books"} if how == "another" else {}
+    if how == "another":
+        kafka.topics.create("books", 1)
+    else:
+        kafka.topics.delete("kafka-eos-ledger")
+    again = send.plan(kafka.cluster(), "dead", GIVEN | more, "replay")
+    assert (again.records, send.run(kafka.cluster(), again)) == (1, 0)
+    put_aside(kafka, of())
+    with pytest.raises(LedgerRefused) as refused:
+        send.run(kafka.cluster(), send.plan(kafka.cluster(), "dead", GIVEN | more, "replay"))
+    assert "ledgerTopic" in refused.value.action and "checkpoint" not in refused.value.action
+    assert sent(kafka) == [(b"0-0", b"1")]
+
+
 def test_what_was_replayed_too_often_stays(kafka):
     put_aside(kafka, of())
     assert planned(kafka, max_replays=0).skipped == {Stream("undecodable", 0): 1}
