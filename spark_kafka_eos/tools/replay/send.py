@@ -23,7 +23,14 @@ from spark_kafka_eos.appending.append_mode import Choice
 from spark_kafka_eos.appending.blocks import ROWS, Block, BlockEncoder
 from spark_kafka_eos.appending.encode_settings import encode_settings, target
 from spark_kafka_eos.appending.report import Appended, appended_topics
-from spark_kafka_eos.errors import DataLoss, LedgerRefused, ToolFailed, TransactionAborted
+from spark_kafka_eos.errors import (
+    ConfigurationError,
+    DataLoss,
+    InvalidRow,
+    LedgerRefused,
+    ToolFailed,
+    TransactionAborted,
+)
 from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
@@ -131,7 +138,7 @@ def plan(
 
     `options` are the sink's, without a transactional.id. With their `ledgerKey`, dead letters that are not signed with
     it are left, unless `to` or `named` say where they may go. Those that a replay with a key that is not given may have
-    sent are left in any case. Raises DataLoss if dead
+    sent are left in any case. Raises ConfigurationError for options with which none is exactly-once, DataLoss if dead
     letters are deleted meanwhile, and ToolFailed if it is unknown where a dead letter goes, or if that is the topic
     itself, a ledger topic or one of Kafka's own: headers may be anybody's; and if the transactional.id is another
     topic's.
@@ -215,6 +222,7 @@ class _Ledgers:
         named: bool,
     ) -> None:
         common = sink_options({**options, "kafka.transactional.id": transactional_id})
+        _require_transactions(common)
         self._cluster, self._source, self._options, self._prefix = cluster, topic, options, transactional_id
         self.topic = common.ledger_topic
         self.secrets = [key.reveal() for key in common.ledger_key]
@@ -268,6 +276,20 @@ class _Ledgers:
             entry = _entry(self._cluster, sink, self._source) if sink.transactional_id in self._ids else None
             self._known[stream] = sink, entry
         return self._known[stream]
+
+
+def _require_transactions(options: SinkOptions) -> None:
+    """Raise ConfigurationError for options with which a replay would have no ledger, or a transaction that stays open
+    for good when it is killed.
+    """
+    if options.delivery_guarantee != "exactly-once":
+        raise ConfigurationError(
+            "deliveryGuarantee",
+            f"is {options.delivery_guarantee}, but a replay sends each dead letter exactly once",
+            action="Omit it, or set deliveryGuarantee=exactly-once.",
+        )
+    if options.two_phase_commit:
+        raise ConfigurationError("twoPhaseCommit", "is for batches in which a table takes part", action="Omit it.")
 
 
 def require_named(planned: ReplayPlan, named: Collection[str]) -> None:
@@ -435,14 +457,20 @@ class _Write:
             lambda: int(time.time() * 1e3),
         )
         rows: list[dict[str, object]] = []
-        for stored in letters(self._cluster, self._ranges()):
-            if (stored.partition, stored.offset) in self._positions:
-                rows.append(self._row(stored))
-                if len(rows) == _ROWS:
-                    yield from encoder.add(_columns(rows))
-                    rows.clear()
-        yield from encoder.add(_columns(rows))
-        yield from encoder.finish()
+        try:
+            for stored in letters(self._cluster, self._ranges()):
+                if (stored.partition, stored.offset) in self._positions:
+                    rows.append(self._row(stored))
+                    if len(rows) == _ROWS:
+                        yield from encoder.add(_columns(rows))
+                        rows.clear()
+            yield from encoder.add(_columns(rows))
+            yield from encoder.finish()
+        except InvalidRow as invalid:
+            raise invalid.replaced(
+                action=f"{invalid.action} Here, options of the sink are set with --option, such as --option "
+                "kafka.max.request.size=8000000. Dead letters of the same cause wait for it; --cause selects others."
+            ) from None
 
     def _ranges(self) -> list[OffsetRange]:
         offsets: dict[TopicPartition, list[int]] = {}

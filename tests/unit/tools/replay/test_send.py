@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.dead_letters.signature import MAC, signature
-from spark_kafka_eos.errors import DataLoss, LedgerRefused, ToolFailed
+from spark_kafka_eos.errors import ConfigurationError, DataLoss, InvalidRow, LedgerRefused, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.wire.decode import decode
@@ -89,14 +89,15 @@ def put_aside(
     at: int = 0,
     back: Sequence[str] | None = None,
     number: int | None = None,
+    large: int = 0,
 ) -> None:
     """Dead letters with these headers, signed with a key; their values count from where the partition ends. `at`: in
     ms since 1970. `back`: they were replayed once before, with these keys. `number`: somebody else wrote such a number
-    of replays.
+    of replays. `large`: bytes of a value.
     """
     log = kafka.partitions[DEAD._replace(partition=partition)]
     for letter in those:
-        value = b"%d-%d" % (partition, log.end_offset)
+        value = (b"%d-%d" % (partition, log.end_offset)).ljust(large, b".")
         own = [] if back is None else replayed_headers([], back, b"k", value)
         own += [] if number is None else [(REPLAYS, b"%d" % number)]
         own += headers_of(letter)
@@ -281,6 +282,22 @@ def test_what_the_ledger_turns_out_to_have_is_not_sent_again_and_not_counted(kaf
         send.run(kafka.cluster(), send.plan(kafka.cluster(), "dead", GIVEN | more, "replay"))
     assert "ledgerTopic" in refused.value.action and "checkpoint" not in refused.value.action
     assert sent(kafka) == [(b"0-0", b"1")]
+
+
+@pytest.mark.parametrize("option", [{"deliveryGuarantee": "at-least-once"}, {"twoPhaseCommit": "true"}])
+def test_an_option_with_which_a_replay_is_not_exactly_once_is_refused_by_name(kafka, option):
+    put_aside(kafka, of())
+    with pytest.raises(ConfigurationError) as refused:
+        send.plan(kafka.cluster(), "dead", GIVEN | option, "replay")
+    assert [refused.value.option] == [*option]
+
+
+def test_of_a_dead_letter_above_the_largest_request_it_is_said_how_a_replay_is_given_a_larger_one(kafka):
+    put_aside(kafka, of(), large=2_000_000)
+    with pytest.raises(InvalidRow) as refused:
+        send.run(kafka.cluster(), planned(kafka))
+    assert "--option kafka.max.request.size=" in refused.value.action
+    assert sent(kafka) == []
 
 
 def test_what_was_replayed_too_often_stays(kafka):
