@@ -182,12 +182,7 @@ class BlockEncoder:
         """Add the rows that were put aside as rows of their topic."""
         if self._dead is not None and (rows := self._dead.take()) is not None:
             assert self._settings.dead_letters is not None
-            topic = self._settings.dead_letters.topic
-            if "timestamp" in rows.schema.names:
-                times = rows.column("timestamp")
-                kept = pc.if_else(self._out_of_range(topic, times), pa.scalar(None, pa.int64()), times)
-                rows = rows.set_column(rows.schema.get_field_index("timestamp"), "timestamp", kept)
-            yield from self._add(topic, rows)
+            yield from self._add(self._settings.dead_letters.topic, rows)
 
     def _without_errors(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without `error`, and without that column."""

@@ -15,6 +15,7 @@ without a value is left out. The names have the form of Kafka Connect's `__conne
     __kafka_eos.errors.batch.id
     __kafka_eos.errors.transactional.id   whose ledger has that batch
     __kafka_eos.errors.output.topic       where it could not be written
+    __kafka_eos.errors.output.timestamp   the row's own `timestamp`, with which it was to be written, in milliseconds
     __kafka_eos.errors.mac                with `ledgerKey`: the signature of all of it (dead_letters.signature)
 """
 
@@ -41,7 +42,8 @@ ERROR = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """Why a record was put aside, and where it came from. What is not known is None; `timestamp` is in milliseconds.
+    """Why a record was put aside, and where it came from. What is not known is None. `timestamp` is that of the record
+    that was read, `output_timestamp` the one with which it was to be written; both in milliseconds since 1970.
 
     The fields are the headers, in their order.
     """
@@ -57,6 +59,7 @@ class DeadLetter:
     batch_id: int | None = None
     transactional_id: str | None = None
     output_topic: str | None = None
+    output_timestamp: int | None = None
 
 
 def header_name(field: str) -> str:
@@ -65,7 +68,7 @@ def header_name(field: str) -> str:
 
 
 _FIELDS = {field.name: header_name(field.name) for field in fields(DeadLetter)}
-_NUMBERS = frozenset({"partition", "offset", "timestamp", "schema_id", "batch_id"})
+_NUMBERS = frozenset({"partition", "offset", "timestamp", "schema_id", "batch_id", "output_timestamp"})
 _FIRST = _FIELDS["cause"]
 
 # The fields of `DeadLetter` as columns.

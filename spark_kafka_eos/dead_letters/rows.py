@@ -1,7 +1,8 @@
 """The rows of an encode task that become dead letters: rows with an error, and rows that cannot be written.
 
 They wait here until the encoder takes them as rows for the dead-letter topic, in their original order. Their key
-decides on their partition, whatever their column `partition` says of the other topic.
+decides on their partition, whatever their column `partition` says of the other topic. Their time is that of writing,
+from which the topic's retention counts; the column `timestamp` is in a header.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class DeadLetters:
     def _add(self, rows: pa.RecordBatch, values: Mapping[str, object]) -> None:
         source = rows.column("source").flatten() if "source" in rows.schema.names else [None] * len(SOURCE)
         values = {**self._batch, **dict(zip(SOURCE.names, source, strict=True)), **values}
+        if "timestamp" in rows.schema.names:
+            values["output_timestamp"] = rows.column("timestamp")
         letters = [_column(values.get(field.name), field.type, rows.num_rows) for field in LETTERS]
         self._letters.append(pa.RecordBatch.from_arrays(letters, schema=LETTERS))
         self._rows.append(rows)
@@ -79,9 +82,7 @@ class DeadLetters:
         """The rows for the dead-letter topic that wait, in the task's order; None if there are none."""
         if not self._rows:
             return None
-        names = [
-            name for name in ("key", "value", "headers", "timestamp", NUMBER) if name in self._rows[0].schema.names
-        ]
+        names = [name for name in ("key", "value", "headers", NUMBER) if name in self._rows[0].schema.names]
         rows, letters = _joined([rows.select(names) for rows in self._rows]), _joined(self._letters)
         order = pa.array(np.argsort(rows.column(NUMBER).to_numpy(), kind="stable"))
         rows, letters = rows.take(order), letters.take(order)

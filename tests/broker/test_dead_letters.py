@@ -135,6 +135,17 @@ def test_they_return_to_where_they_came_from_or_could_not_go_each_once(aside):
     assert sum(aside.replay("--to", third, "--transactional-id", f"{aside.dead}.again")[1].values()) == 4
 
 
+def test_what_returns_has_its_own_time_unless_its_topic_would_delete_it_for_that(aside):
+    now = int(time.time() * 1e3)
+    hour, days = now - 3_600_000, now - 8 * 86_400_000  # a topic keeps records for seven days, unless it says otherwise
+    aside.put(b"an hour", timestamp=hour)
+    aside.put(b"eight days", timestamp=days)
+    aside.replay()
+    times = {each.value(): each.timestamp()[1] for each in read_committed(aside.kafka.bootstrap, aside.source)}
+    assert times[b"an hour"] == hour
+    assert times[b"eight days"] >= now
+
+
 def test_a_record_that_comes_back_each_time_is_left_and_can_still_be_sent(aside):
     aside.put(b"hopeless", headers=[times(2)])
     aside.put(b"once", headers=[times(1)])

@@ -42,6 +42,7 @@ _LIMITS = (
     "message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms",
     "message.timestamp.difference.max.ms",
+    "retention.ms",
 )
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 
@@ -121,12 +122,14 @@ def limits_of(settings: Settings) -> TopicLimits:
     """
     largest, both = settings.get("max.message.bytes"), _limit(settings, "message.timestamp.difference.max.ms")
     own_time = settings.get("message.timestamp.type") == "CreateTime"  # else the broker sets it
+    policy, retention = settings.get("cleanup.policy", ""), settings.get("retention.ms")
     before, after = (_limit(settings, f"message.timestamp.{side}.max.ms") for side in ("before", "after"))
     return TopicLimits(
         max_message_bytes=None if largest is None else int(largest),
-        needs_keys="compact" in settings.get("cleanup.policy", ""),
+        needs_keys="compact" in policy,
         before_ms=(both if before is None else before) if own_time else None,
         after_ms=(both if after is None else after) if own_time else None,
+        retention_ms=int(retention) if "delete" in policy and retention not in (None, "-1") else None,
     )
 
 

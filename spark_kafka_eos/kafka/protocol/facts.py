@@ -50,13 +50,25 @@ class TopicLimits:
     """What a topic takes of records, as its settings say; a limit that is None is not known, or there is none.
 
     `max_message_bytes`: of a record batch. `needs_keys`: it is compacted. `before_ms`, `after_ms`: how far a timestamp
-    may be from the broker's time, when it appends the record.
+    may be from the broker's time, when it appends the record. `retention_ms`: how long it keeps a record after its
+    timestamp.
     """
 
     max_message_bytes: int | None = None
     needs_keys: bool = False
     before_ms: int | None = None
     after_ms: int | None = None
+    retention_ms: int | None = None
+
+    def keeps(self, timestamp: int, now: int) -> bool:
+        """Whether the topic takes a record with this timestamp `now`, and does not delete it for that; both in ms since
+        1970. False if its settings are not known.
+        """
+        if self.max_message_bytes is None:  # which each topic has
+            return False
+        age = now - timestamp
+        oldest = min((limit for limit in (self.before_ms, self.retention_ms) if limit is not None), default=age)
+        return timestamp >= 0 and -(self.after_ms or 0) <= age <= oldest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

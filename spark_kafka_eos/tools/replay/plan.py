@@ -1,8 +1,8 @@
 """Plans how dead letters are sent back: which belong together, where each one goes, how often it has been there. Pure.
 
-A replayed record is the original one. Its error headers are gone, and the header `__kafka_eos.replays` says how often
-it was sent back: 1, and 2 if it became a dead letter again. So a record that nothing can cure does not go round for
-ever.
+A replayed record is the original one, also its timestamp, unless its topic would refuse or soon delete it for that.
+Its error headers are gone, and the header `__kafka_eos.replays` says how often it was sent back: 1, and 2 if it became
+a dead letter again. So a record that nothing can cure does not go round for ever.
 
 Dead letters of one cause that were replayed equally often are a stream with a ledger of its own. So each of them is
 sent back once, whichever causes an operator selects first, and those that were replayed too often stay where they are.
@@ -174,6 +174,14 @@ def partition_of(letter: DeadLetter, to: str | None, partitions: int) -> int | N
     number = letter.partition
     returns = to is None and letter.output_topic is None
     return number if returns and number is not None and 0 <= number < partitions else None
+
+
+def timestamp_of(letter: DeadLetter) -> int | None:
+    """The time of the record that was read, or of the row that could not be written, in ms since 1970; None if it is
+    not known, or if the row had none and would have got that of writing.
+    """
+    was_read = letter.output_topic is None and letter.cause not in _WITHOUT_TOPIC
+    return letter.timestamp if was_read and letter.timestamp is not None else letter.output_timestamp
 
 
 def batches(positions: Sequence[RecordPosition], records: int) -> Iterator[Sequence[RecordPosition]]:

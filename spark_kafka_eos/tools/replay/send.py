@@ -34,6 +34,7 @@ from spark_kafka_eos.errors import (
 from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartition, offsets_to_json
 from spark_kafka_eos.kafka.producer import ProducerEpoch, ProducerIdentity
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TopicLimits
 from spark_kafka_eos.ledger.decide import decide_micro_batch, signer_of
 from spark_kafka_eos.ledger.entry import LedgerEntry, digest
 from spark_kafka_eos.ledger.progress import last_entry
@@ -454,7 +455,7 @@ class _Write:
             encode_settings(self._options, None, self._cluster),
             0,
             lambda topic: target(self._cluster, topic, self._options.ledger_topic),
-            lambda: int(time.time() * 1e3),
+            _now,
         )
         rows: list[dict[str, object]] = []
         try:
@@ -481,6 +482,9 @@ class _Write:
             for tp, of in sorted(offsets.items())
         ]
 
+    def _limits(self, topic: str) -> TopicLimits:
+        return target(self._cluster, topic, self._options.ledger_topic).limits
+
     def _row(self, stored: StoredLetter) -> dict[str, object]:
         topic = replays.destination(stored.letter, self._to)
         assert topic is not None  # see `plan`
@@ -488,11 +492,24 @@ class _Write:
         secrets = [key.reveal() for key in self._options.ledger_key]
         own = replays.replayed_headers(stored.headers, secrets, stored.key, stored.value)
         headers = [{"key": name, "value": value} for name, value in own]
-        partition = replays.partition_of(stored.letter, self._to, partitions)
-        return {"key": stored.key, "value": stored.value, "topic": topic, "partition": partition, "headers": headers}
+        timestamp = replays.timestamp_of(stored.letter)
+        if timestamp is not None and not self._limits(topic).keeps(timestamp, _now()):
+            timestamp = None
+        return {
+            "key": stored.key,
+            "value": stored.value,
+            "topic": topic,
+            "partition": replays.partition_of(stored.letter, self._to, partitions),
+            "timestamp": timestamp,
+            "headers": headers,
+        }
 
 
-_SCHEMA = pa.schema([(name, ROWS[name]) for name in ("key", "value", "topic", "partition", "headers")])
+_SCHEMA = pa.schema([(name, ROWS[name]) for name in ("key", "value", "topic", "partition", "timestamp", "headers")])
+
+
+def _now() -> int:
+    return int(time.time() * 1e3)
 
 
 def _columns(rows: Sequence[dict[str, object]]) -> pa.RecordBatch:

@@ -25,6 +25,7 @@ WHOLE = DeadLetter(
     batch_id=0,
     transactional_id="clean",
     output_topic="orders-clean",
+    output_timestamp=-1,
 )
 
 
@@ -41,6 +42,7 @@ def test_the_headers_have_these_names_in_this_order():
         ("__kafka_eos.errors.batch.id", b"0"),
         ("__kafka_eos.errors.transactional.id", b"clean"),
         ("__kafka_eos.errors.output.topic", b"orders-clean"),
+        ("__kafka_eos.errors.output.timestamp", b"-1"),
     ]
     assert len(headers_of(WHOLE)) == len(fields(DeadLetter))
 

@@ -74,7 +74,7 @@ def dead_letters(blocks: list[Block]) -> list[tuple[bytes | None, DeadLetter | N
     ]
 
 
-def test_a_row_with_an_error_keeps_key_value_headers_and_timestamp_and_says_where_it_is_from():
+def test_a_row_with_an_error_keeps_key_value_and_headers_and_says_where_and_when_it_is_from():
     own = [{"key": "trace", "value": b"1"}, {"key": "empty", "value": None}]
     source = {"topic": "in", "partition": 3, "offset": 42, "timestamp": 1_700}
     batch = rows(
@@ -86,7 +86,7 @@ def test_a_row_with_an_error_keeps_key_value_headers_and_timestamp_and_says_wher
     [good] = found.pop(TopicPartition("a", 1))
     [[dead]] = found.values()
     assert (good["value"], good["headers"]) == (b"good", [])
-    assert (dead["key"], dead["value"], dead["timestamp"]) == (b"k", b"bad", 6)
+    assert (dead["key"], dead["value"], dead["timestamp"]) == (b"k", b"bad", 0)  # the clock's
     assert own_headers(dead["headers"]) == [("trace", b"1"), ("empty", None)]
     assert letter_of(dead["headers"]) == DeadLetter(
         cause="undecodable",
@@ -99,6 +99,7 @@ def test_a_row_with_an_error_keeps_key_value_headers_and_timestamp_and_says_wher
         query_id="q",
         batch_id=7,
         transactional_id="clean",
+        output_timestamp=6,
     )
     assert counts == {"undecodable": 1}
 
@@ -210,15 +211,19 @@ def test_a_dead_letter_lacks_the_headers_that_cannot_be_written_and_has_the_othe
 @pytest.mark.parametrize(
     ("error", "counts"), [(None, {"invalid-timestamp": 1}), (ERROR | {"cause": "mine"}, {"mine": 3})], ids=str
 )
-def test_a_dead_letter_from_before_1970_has_the_time_of_writing(error, counts):
+def test_a_dead_letter_has_the_time_of_writing_and_says_which_one_its_row_had(error, counts):
+    """Retention counts from it: with the row's own, a topic deleted dead letters that nobody had seen yet."""
+    early = -62_135_596_800_000
     written = rows(
-        key=[b"k"] * 3, value=[b"1", b"2", b"3"], topic=["a"] * 3, timestamp=[-62_135_596_800_000, 7, None],
-        error=[error] * 3,
-    )  # fmt: skip
+        key=[b"k"] * 3, value=[b"1", b"2", b"3"], topic=["a"] * 3, timestamp=[early, 7, None], error=[error] * 3
+    )
     blocks, dead = encode(SETTINGS, written)
     assert dead == counts
-    times = {record["value"]: record["timestamp"] for part in records(blocks).values() for record in part}
-    assert times == {b"1": 0, b"2": 7, b"3": 0}  # 0 is the clock's
+    found = {record["value"]: record for part in records(blocks).values() for record in part}
+    letters = {value: letter_of(record["headers"]) for value, record in found.items()}
+    times = {value: letter and letter.output_timestamp for value, letter in letters.items()}
+    assert times == {b"1": early, b"2": 7 if error else None, b"3": None}
+    assert [found[value]["timestamp"] for value, letter in letters.items() if letter] == [0] * sum(counts.values())
 
 
 @pytest.mark.parametrize(("columns", "encoding", "cause", "output_topic"), REFUSED)
@@ -252,13 +257,8 @@ def at(now: int, topic: str, times: list[int | None], targets=TARGETS) -> tuple[
 def test_timestamps_are_taken_up_to_the_topics_limits():
     written, dead = at(10_000, "recent", [8_999, 9_000, 12_000, 12_001, None])
     assert written == {b"1": 9_000, b"2": 12_000, b"4": 10_000}
-    assert dead == {b"0": 8_999, b"3": 12_001}, "their topic takes them as they are"
+    assert dead == {b"0": 10_000, b"3": 10_000}, "the time of writing"
     assert at(500, "recent", [0])[0] == {b"0": 0}
-
-
-def test_a_dead_letter_has_the_time_of_writing_where_its_topic_does_not_take_its_own():
-    targets = TARGETS | {"dead": TARGETS["recent"]}
-    assert at(10_000, "recent", [8_999, 12_001], targets) == ({}, {b"0": 10_000, b"1": 10_000})
 
 
 @pytest.mark.parametrize("limit", [(1 << 63) - 2, 0])

@@ -157,12 +157,34 @@ NO_LIMIT = str((1 << 63) - 1)
         ({"cleanup": "compact"}, TopicLimits(needs_keys=True)),
         ({"cleanup": "delete,compact"}, TopicLimits(needs_keys=True)),
         ({"cleanup": "delete"}, TopicLimits()),
+        ({"cleanup": "delete", "retention": "7"}, TopicLimits(retention_ms=7)),
+        ({"cleanup": "compact,delete", "retention": "7"}, TopicLimits(needs_keys=True, retention_ms=7)),
+        ({"cleanup": "delete", "retention": "-1"}, TopicLimits()),
+        ({"cleanup": "compact", "retention": "7"}, TopicLimits(needs_keys=True)),
+        ({"cleanup": "delete", "retention": "7", "type": "LogAppendTime"}, TopicLimits(retention_ms=7)),
     ],
 )
 def test_a_topics_limits_are_those_of_its_settings(settings, limits):
     named = {f"message.timestamp.{side}.max.ms": settings.get(side) for side in ("before", "after", "difference")}
     named |= {"message.timestamp.type": settings.get("type", "CreateTime"), "cleanup.policy": settings.get("cleanup")}
+    named |= {"retention.ms": settings.get("retention")}
     assert describe.limits_of({name: value for name, value in named.items() if value is not None}) == limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        ({}, {0, 1, 89, 90, 95, 100}),
+        ({"retention_ms": 10}, {90, 95, 100}),
+        ({"before_ms": 10}, {90, 95, 100}),
+        ({"before_ms": 10, "retention_ms": 5}, {95, 100}),
+        ({"after_ms": 1}, {0, 1, 89, 90, 95, 100, 101}),
+        ({"max_message_bytes": None}, set()),
+    ],
+)
+def test_a_timestamp_is_kept_that_the_topic_takes_and_does_not_delete_the_record_for(limits, kept):
+    topic = TopicLimits(**{"max_message_bytes": 1} | limits)
+    assert {each for each in (-1, 0, 1, 89, 90, 95, 100, 101, 102) if topic.keeps(each, 100)} == kept
 
 
 def test_the_limit_of_a_topic_that_was_just_created_is_waited_for(broker):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.dead_letters.headers import DeadLetter
@@ -19,6 +21,7 @@ from spark_kafka_eos.tools.replay.plan import (
     replayed_headers,
     replays_of,
     stream_of,
+    timestamp_of,
 )
 from tests.letters import headers_of
 
@@ -48,6 +51,21 @@ def test_it_goes_where_it_came_from_or_could_not_go_unless_a_topic_is_named(lett
 
 def test_the_key_decides_if_the_topic_no_longer_has_the_partition():
     assert partition_of(READ, None, 3) is None
+
+
+@pytest.mark.parametrize(
+    ("letter", "timestamp"),
+    [
+        (replace(READ, timestamp=5), 5),
+        (replace(READ, timestamp=5, output_timestamp=6), 5),
+        (replace(READ, output_timestamp=6), 6),
+        (replace(WRITTEN, timestamp=5), None),
+        (replace(WRITTEN, timestamp=5, output_timestamp=6), 6),
+        (replace(FORBIDDEN, output_topic=None, timestamp=5), None),
+    ],
+)
+def test_its_time_is_that_of_what_was_read_or_of_the_row_that_could_not_be_written(letter, timestamp):
+    assert timestamp_of(letter) == timestamp
 
 
 def test_each_replay_is_counted_and_the_records_own_headers_stay():

@@ -9,11 +9,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from spark_kafka_eos.appending.blocks import Target
 from spark_kafka_eos.dead_letters.headers import DeadLetter
 from spark_kafka_eos.dead_letters.signature import MAC, signature
 from spark_kafka_eos.errors import ConfigurationError, DataLoss, InvalidRow, LedgerRefused, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.protocol.facts import TopicLimits
 from spark_kafka_eos.kafka.wire.decode import decode
 from spark_kafka_eos.kafka.wire.encode import encode
 from spark_kafka_eos.kafka.wire.record_batch import scan
@@ -124,6 +126,12 @@ def sent(kafka: KafkaModel, topic: str = "in") -> list[tuple[bytes, bytes | None
             counts = [each["value"] for each in headers if each["key"] == REPLAYS]
             found.append((value, counts[-1] if counts else None))
     return found
+
+
+def times(kafka: KafkaModel, topic: str) -> list[int]:
+    """The timestamps in the topic."""
+    entries = kafka.partitions[TopicPartition(topic, 0)].committed()
+    return [each for entry in entries for each in decode(entry.batch, scan(entry.batch))["timestamp"].to_pylist()]
 
 
 def planned(kafka: KafkaModel, *, keys: str = "", **more: Any) -> send.ReplayPlan:
@@ -298,6 +306,18 @@ def test_of_a_dead_letter_above_the_largest_request_it_is_said_how_a_replay_is_g
         send.run(kafka.cluster(), planned(kafka))
     assert "--option kafka.max.request.size=" in refused.value.action
     assert sent(kafka) == []
+
+
+def test_what_is_sent_back_has_its_own_time_where_its_topic_keeps_it(kafka, monkeypatch):
+    targets = {"in": Target(partitions=1, limits=TopicLimits(max_message_bytes=1_000_000, retention_ms=1_000))}
+    targets["clean"] = Target(partitions=1)
+    monkeypatch.setattr(send, "target", lambda _, topic, __: targets[topic])
+    monkeypatch.setattr(send, "_now", lambda: 10_000)
+    put_aside(kafka, of(timestamp=9_500), of(timestamp=8_500), of())
+    put_aside(kafka, of("too-large", output_topic="clean", output_timestamp=9_500))
+    assert send.run(kafka.cluster(), planned(kafka)) == 4
+    assert times(kafka, "in") == [9_500, 10_000, 10_000]
+    assert times(kafka, "clean") == [10_000], "what it keeps is not known"
 
 
 def test_what_was_replayed_too_often_stays(kafka):
