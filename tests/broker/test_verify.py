@@ -29,7 +29,7 @@ from spark_kafka_eos.appending.barrier import AppendReport
 from spark_kafka_eos.appending.blocks import ROWS, BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.dead_letters.causes import Cause
 from spark_kafka_eos.dead_letters.headers import DeadLetter
-from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, TransactionAborted
+from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, LedgerRefused, ToolFailed, TransactionAborted
 from spark_kafka_eos.kafka.fetching import visibility
 from spark_kafka_eos.kafka.fetching.visibility import visible
 from spark_kafka_eos.kafka.partitions import OffsetRange, TopicPartition
@@ -750,6 +750,23 @@ def test_good_records_and_dead_letters_are_together_the_source(either_kafka, clu
     produce(either_kafka.bootstrap, world.dead, [b"x"], headers=world.letter(TopicPartition(world.source, 0), 1, 0))
     exit_code, shown = world.ask("--topic", world.dead)
     assert (exit_code, shown["findings"][0]["violations"][0]["kind"]) == (1, "more than once")
+
+
+def test_a_follower_is_of_one_of_the_topics_and_of_all_its_partitions(either_kafka, cluster):
+    world = Aside(either_kafka, cluster)
+    with (
+        Follower(cluster.options, world.dead, 1) as follower,
+        Follower(cluster.options, world.target, 1) as other,
+    ):
+        run(world.driver(), 0, 1, 2, 3)
+        query = {"source": world.source, "transactional_id": f"id-{world.target}"}
+        report = verify(cluster.options, [world.target, world.dead], followers=[follower], **query)
+        assert report.holds, report
+        assert report.findings[VISIBILITY - 1].checked == 2 * 229 + 22
+        with pytest.raises(ToolFailed, match=f"a follower reads 1 partitions of topic '{world.target}', of which 2"):
+            verify(cluster.options, world.target, followers=[other])
+        with pytest.raises(ToolFailed, match="of which 0 are checked"):
+            verify(cluster.options, world.dead, followers=[other])
 
 
 def test_a_batch_of_plain_values_that_is_redone_under_another_epoch_violates_nothing(plain):

@@ -36,6 +36,7 @@ class Follower:
     """
 
     def __init__(self, client: ClientOptions, topic: str, partitions: int) -> None:
+        self._topic = topic
         self._partitions = [TopicPartition(topic, number) for number in range(partitions)]
         self._reader = _Consumer(client, dict.fromkeys(self._partitions, 0))
         self._stopping = threading.Event()
@@ -64,8 +65,16 @@ class Follower:
     def stop(self, until: Mapping[TopicPartition, int], timeout: float = 30.0) -> dict[TopicPartition, Seen]:
         """What was read up to the last stable offsets `until`, or until there was nothing new for `timeout` s.
 
-        If a reader cannot reach them, the check finds missing records. Raises ToolFailed if the reader failed.
+        If a reader cannot reach them, the check finds missing records. Other topics' offsets are left out. Raises
+        ToolFailed if the reader failed, or has read other partitions of its topic.
         """
+        until = {tp: end for tp, end in until.items() if tp.topic == self._topic}
+        if until.keys() != set(self._partitions):
+            raise ToolFailed(
+                f"a follower reads {len(self._partitions)} partitions of topic {self._topic!r}, of which {len(until)} "
+                "are checked",
+                action="Follow topics that are checked, with the number of their partitions.",
+            )
         while self._thread.is_alive() and not self._reader.reached(until) and self._reader.idle < timeout:
             self._thread.join(_POLL_SECONDS)
         self._stopping.set()
