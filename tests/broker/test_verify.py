@@ -931,6 +931,20 @@ def test_a_record_that_contradicts_its_pointer_is_a_violation(world, monkeypatch
     assert [violation.kind for violation in finding.violations] == ["not its pointer's"], finding
 
 
+def test_a_record_is_compared_with_its_pointer_where_the_ledger_has_moved_to(world, monkeypatch):
+    books = world.kafka.create_topic(f"{world.target}-books", 1, {"cleanup.policy": "compact"})
+    run(world.driver(), 0)
+    run(world.driver(ledgerTopic=books), 1)
+    assert world.verify().holds
+    encode = entry_format.encode_pointer
+    monkeypatch.setattr(
+        entry_format, "encode_pointer", lambda entry, *more: encode(replace(entry, digest="another"), *more)
+    )
+    run(world.driver(ledgerTopic=books), 2)
+    finding = world.verify().findings[LEDGER - 1]
+    assert [violation.kind for violation in finding.violations] == ["not its pointer's"], finding
+
+
 # -- a source on another cluster
 
 

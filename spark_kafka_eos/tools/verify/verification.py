@@ -335,7 +335,10 @@ def _ledger(cluster: Cluster, of: SinkLedger) -> Ledger:
     committed = GroupCoordinator(cluster, f"{transactional_id}.ledger").fetch_all()
     value = kept.read_settled()
     newest = copies.newest(value, committed, kept.at, signer)
-    entry, _ = follow(cluster, transactional_id, newest, kept.at, LedgerTopic.read_settled, signer)
+    entry, passed = follow(cluster, transactional_id, newest, kept.at, LedgerTopic.read_settled, signer)
+    if passed[-1] != kept.at:  # it has moved
+        kept = LedgerTopic(cluster, passed[-1].topic, transactional_id)
+        value = kept.read_settled()
     record, pointer = _entries(value, committed.get(kept.at), signer)
     if isinstance(entry, ledgers.UnreadableEntry):
         if record is None:
