@@ -49,6 +49,7 @@ class ScriptedBroker:
         self.topics = {"orders": 2}
         self.topic_id = TOPIC_ID
         self.leader = 1  # of every partition: broker 1, or broker 2, which joins then
+        self.down: dict[str, int] = {}  # by topic the broker that led its partitions, which have no leader now
         self.refused = 0  # connections to refuse
         self.cut_off = ""  # the API whose next request finds its connection broken
         self.connections = []
@@ -90,7 +91,12 @@ class ScriptedBroker:
                 error_code=0 if name in self.topics else 3,
                 is_internal=name.startswith("__"),
                 partitions=[
-                    partition(partition_index=number, leader_id=self.leader, leader_epoch=5)
+                    partition(
+                        partition_index=number,
+                        leader_id=-1 if name in self.down else self.leader,
+                        leader_epoch=5,
+                        isr_nodes=[self.down.get(name, self.leader)],
+                    )
                     for number in range(self.topics.get(name, 0))
                 ],
             )

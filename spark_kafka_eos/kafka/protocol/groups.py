@@ -17,7 +17,9 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.error_codes import failure
 from spark_kafka_eos.kafka.protocol.responses import incomplete
+from spark_kafka_eos.kafka.protocol.topics import leaderless
 from spark_kafka_eos.kafka.protocol.versions import transactional
+from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 
 # The coordinator stores a commit as one record batch of its internal topic, with a record for each partition. One above
 # `message.max.bytes`, 1 MB by default, is refused (INVALID_COMMIT_OFFSET_SIZE); half of that leaves room.
@@ -198,8 +200,9 @@ def stored_in(group_id: str, partitions: int) -> int:
 
 
 def group_ids(cluster: Cluster) -> tuple[list[str], dict[int, str]]:
-    """All groups that this principal may describe, sorted; and the nodes that did not answer, whose groups are missing,
-    with the reason. Raises BrokerUnreachable if no broker answers.
+    """All groups that this principal may describe, sorted; and the nodes whose groups are missing, with the reason:
+    those that did not answer, and, as far as this principal may describe the offsets' own topic, those that are down.
+    Raises BrokerUnreachable if no broker answers.
     """
     found: set[str] = set()
     silent: dict[int, str] = {}
@@ -208,7 +211,7 @@ def group_ids(cluster: Cluster) -> tuple[list[str], dict[int, str]]:
             found.update(_group_ids(cluster, node))
         except KafkaEosError as error:
             silent[node] = error.what
-    return sorted(found), silent
+    return sorted(found), {**leaderless(cluster, OFFSETS_TOPIC), **silent}
 
 
 def _group_ids(cluster: Cluster, node: int) -> list[str]:

@@ -38,6 +38,14 @@ def unknown(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
     return {name: why for name in sorted(names) if (why := _unknown(described.get(name), name))}
 
 
+def ids_now(cluster: Cluster, topics: Iterable[str]) -> dict[str, uuid.UUID]:
+    """The ids of these topics, as one broker knows them now; without those that it does not describe.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    return {name: topic.topic_id for name, topic in _described(cluster, set(topics)).items() if not topic.error_code}
+
+
 def by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, str]]:
@@ -55,6 +63,25 @@ def by_leader(
         else:
             led.setdefault(description.leader, []).append(tp)
     return led, reasons
+
+
+def leaderless(cluster: Cluster, topic: str) -> dict[int, str]:
+    """The brokers, by node id, without which partitions of this topic have no leader, as one broker knows it now, with
+    these partitions in a reason: a broker that is down is in no list of brokers. None, if the topic does not exist or
+    this principal may not describe it.
+
+    Raises BrokerUnreachable if no broker can be reached.
+    """
+    described = _described(cluster, [topic]).get(topic)
+    lost: dict[int, list[int]] = {}
+    for partition in () if described is None else described.partitions:
+        if partition.leader_id < 0:
+            for node in partition.isr_nodes or partition.replica_nodes:
+                lost.setdefault(node, []).append(partition.partition_index)
+    return {
+        node: f"without it, partition {', '.join(map(str, sorted(numbers)))} of {topic} has no leader"
+        for node, numbers in lost.items()
+    }
 
 
 def undescribed(cluster: Cluster, topics: Iterable[str]) -> list[str]:

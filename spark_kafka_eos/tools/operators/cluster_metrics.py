@@ -108,7 +108,8 @@ SILENT = Metric(
     "kafka_eos_cluster_silent_brokers",
     "gauge",
     (),
-    "Brokers that did not say which transactions they coordinate.",
+    "Brokers that did not say which transactions they coordinate, and those that are down and coordinate what no other "
+    "one does.",
 )
 OPEN_AGE = Metric(
     "kafka_eos_cluster_open_transaction_age_seconds",

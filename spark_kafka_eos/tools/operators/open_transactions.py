@@ -23,7 +23,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import LogEnds, ProducerState, TransactionFacts, Unavailable, is_open, open_in
 from spark_kafka_eos.kafka.protocol.producers import producers
-from spark_kafka_eos.kafka.protocol.topics import by_leader, undescribed
+from spark_kafka_eos.kafka.protocol.topics import by_leader, leaderless, undescribed
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from spark_kafka_eos.observe.lag import OpenTransaction
 from spark_kafka_eos.tools.operators.survey import Survey, TransactionListing
@@ -219,6 +219,7 @@ def _list_all(cluster: Cluster, *, producer_ids: Collection[int] = ()) -> _Liste
             listings += _listed_by(cluster, node, sorted(producer_ids))
         except KafkaEosError as error:
             silent[node] = error.what
+    silent = {**leaderless(cluster, TRANSACTIONS_TOPIC), **silent}
     return _Listed(listings=sorted(listings, key=lambda listing: listing.transactional_id), silent=silent)
 
 

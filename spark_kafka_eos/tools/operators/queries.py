@@ -23,6 +23,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.codes import ErrorCode
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, Unavailable
 from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
+from spark_kafka_eos.kafka.protocol.topics import undescribed
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger import bucket_record
 from spark_kafka_eos.ledger.bucket_record import BucketRecord
@@ -50,7 +51,9 @@ from spark_kafka_eos.tools.operators.unread import LogRange, first_times, log_ra
 _MOST_GROUPS = 100
 _FEW = 3
 _ANYBODY = f"kafka-eos-{uuid.uuid4()}"  # a group that nobody has
-_UNLISTED = "no coordinator lists the id: it has expired, or this principal may not describe it"
+_UNLISTED = (
+    "no coordinator lists the id: it has expired, its coordinator is down, or this principal may not describe it"
+)
 
 
 class QueryReader:
@@ -333,8 +336,12 @@ def _has_pending_pointer(cluster: Cluster, transactional_id: str, places: Iterab
 
 
 def _sees_every_group(cluster: Cluster) -> bool:
-    """Whether this principal may describe any group: ListGroups leaves out the others without an error."""
+    """Whether this principal may describe any group: ListGroups leaves out the others without an error. And whether it
+    may describe the topic that shows if a coordinator is down: a broker that is down is in no list of brokers.
+    """
     try:
+        if undescribed(cluster, [OFFSETS_TOPIC]):
+            return False
         GroupCoordinator(cluster, _ANYBODY).fetch_all(require_stable=False)
     except KafkaEosError:
         return False

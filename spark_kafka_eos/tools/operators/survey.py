@@ -117,7 +117,8 @@ class Survey:
 
     `listings` are all transactional.ids that this principal may describe, `transactions` those that were described, by
     id. `producers` and `log_ends` are of the partitions that were looked at. `unavailable` and `silent` are the
-    partitions and brokers that did not answer, with the reason; `left_out`: why topics may be missing. `complete`:
+    partitions and brokers that did not answer, also those that are down and coordinate what nobody else does, with the
+    reason; `left_out`: why topics may be missing. `complete`:
     every transaction of the cluster is in `listings`, so that a producer id without one hangs. `transaction_version` is
     the cluster's.
     """

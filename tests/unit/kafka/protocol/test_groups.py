@@ -150,5 +150,15 @@ def test_the_groups_of_the_brokers_that_answer_are_listed_and_the_others_are_nam
         return [f"group {node}", "of both"]
 
     monkeypatch.setattr(groups, "_group_ids", listed)
+    monkeypatch.setattr(groups, "leaderless", lambda *_: {})
     cluster = cast("Cluster", SimpleNamespace(nodes=lambda: [1, 2, 3]))
     assert group_ids(cluster) == (["group 1", "group 3", "of both"], {2: "broker 2 does not answer"})
+
+
+def test_a_broker_that_is_down_and_has_groups_that_no_other_one_has_is_named_too(broker, monkeypatch):
+    monkeypatch.setattr(groups, "_group_ids", lambda *_: ["group"])
+    broker.topics |= {"__consumer_offsets": 2}
+    assert group_ids(broker.cluster()) == (["group"], {})
+    broker.down["__consumer_offsets"] = 2
+    reason = "without it, partition 0, 1 of __consumer_offsets has no leader"
+    assert group_ids(broker.cluster()) == (["group"], {2: reason})

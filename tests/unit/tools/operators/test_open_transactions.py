@@ -183,6 +183,16 @@ def test_a_broker_and_a_partition_that_do_not_answer_are_results(broker):
     )
 
 
+def test_a_broker_that_is_down_and_coordinates_ids_that_no_other_one_lists_is_named_as_silent(broker):
+    """It is in no list of brokers, so nobody asks it."""
+    broker.topics |= {"__transaction_state": 1}
+    broker.down["__transaction_state"] = 2
+    broker.script["ListTransactions"].append(listed())
+    assert survey(broker.cluster(), now_ms=5).silent == {
+        2: "without it, partition 0 of __transaction_state has no leader"
+    }
+
+
 def test_only_what_is_open_is_described_unless_all_ids_are_asked_for(broker):
     state = ListTransactionsResponse.TransactionState
     idle = ListTransactionsResponse(
