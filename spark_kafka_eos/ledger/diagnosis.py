@@ -16,6 +16,7 @@ from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decid
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.keeper import LedgerKeeper
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
+from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.ledger.verdicts import Verdict
 from spark_kafka_eos.ledger.write_verdicts import NAMED_BY_ROWS
 from spark_kafka_eos.micro_batch import MicroBatch
@@ -47,9 +48,21 @@ def diagnose(cluster: Cluster, options: SinkOptions, planned: Planned, *, in_rea
     """The verdict on the query's next batch, which `planned` reads from its checkpoint, or on this txnAppId and
     txnVersion. The batch is taken for one `in_real_time` also if the query's last one was.
 
-    Waits for the outcome of an open transaction. Raises ConfigurationError, LedgerRefused if another program writes to
-    the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable, and what `planned` raises.
+    Waits for the outcome of an open transaction. A refusal counts if ledger and checkpoint are the same in a second
+    look: a live driver may have committed between the two. Raises ConfigurationError, LedgerRefused if another program
+    writes to the ledger, AuthorizationFailed, BrokerError, BrokerUnreachable, and what `planned` raises.
     """
+    diagnosis = _looked(cluster, options, planned, in_real_time=in_real_time)
+    for _ in range(describe.MOST_LOOKS - 1):
+        if not isinstance(diagnosis.verdict, Refuse):
+            break
+        before, diagnosis = diagnosis, _looked(cluster, options, planned, in_real_time=in_real_time)
+        if (before.entry, before.batch) == (diagnosis.entry, diagnosis.batch):
+            break
+    return diagnosis
+
+
+def _looked(cluster: Cluster, options: SinkOptions, planned: Planned, *, in_real_time: bool) -> Diagnosis:
     keeper = LedgerKeeper(options, cluster)
     entry = keeper.read_settled()
     owner = describe.transaction(cluster, options.transactional_id, now_ms=int(time.time() * 1e3))

@@ -9,7 +9,7 @@ import pytest
 from spark_kafka_eos.errors import LedgerRefused
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
-from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write
+from spark_kafka_eos.ledger.decide import batch_write, decide_batch_write, decide_micro_batch
 from spark_kafka_eos.ledger.diagnosis import diagnose
 from spark_kafka_eos.ledger.entry import LedgerEntry
 from spark_kafka_eos.ledger.real_time import decide_in_real_time
@@ -125,3 +125,45 @@ def test_the_command_that_a_refusal_in_real_time_names_says_that_it_is_one(kafka
     found = diagnose(kafka.cluster(), OPTIONS, lambda: (long_batch(0), True), in_real_time=True)
     assert isinstance(found.verdict, Refuse)
     assert [*found.verdict.choices] == ["take-group:other"] and found.verdict.reason in str(error.value)
+
+
+def micro_batch(number):
+    offsets = {"start": {SOURCE: 10 * number}, "end": {SOURCE: 10 * number + 10}}
+    return MicroBatch(query_id="q", batch_id=number, digest=f"d{number}", sources=reads(**offsets))
+
+
+def run_micro_batch(kafka, number):
+    transaction = SharedTransaction(OPTIONS, kafka.cluster(), decide_micro_batch(OPTIONS), clock=kafka.clock)
+    transaction.begin(micro_batch(number))
+    transaction.appending()
+    transaction.commit(micro_batch(number))
+
+
+def test_a_live_query_that_commits_during_the_look_is_not_refused(kafka):
+    """By the ledger of before and the checkpoint of after its batch, the next one would not follow."""
+    kafka.topics.create("in", 1)
+    for number in (0, 1):
+        run_micro_batch(kafka, number)
+    commits = [2, 3]
+
+    def planned():
+        if commits:
+            run_micro_batch(kafka, commits.pop(0))
+        return micro_batch(4 - len(commits)), True
+
+    found = diagnose(kafka.cluster(), OPTIONS, planned)
+    assert isinstance(found.verdict, Write), found.verdict
+    assert found.batch == micro_batch(4)
+
+
+def test_a_refusal_that_stays_the_same_is_looked_at_twice_and_said(kafka):
+    kafka.topics.create("in", 1)
+    run_micro_batch(kafka, 0)
+    looks = []
+
+    def planned():
+        looks.append(1)
+        return micro_batch(3), True
+
+    assert isinstance(diagnose(kafka.cluster(), OPTIONS, planned).verdict, Refuse)
+    assert len(looks) == 2
