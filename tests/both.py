@@ -89,6 +89,16 @@ class Kafka(KafkaModel):
             coordinator.time_out()
 
 
+def begin(kafka: Kafka) -> None:
+    """Another driver takes the id, and opens a transaction."""
+    coordinator = kafka.transactions._made(OPTIONS.transactional_id)
+    while coordinator.init(-1, -1, 60_000)[0]:
+        pass
+    kafka.transactions.add(
+        OPTIONS.transactional_id, coordinator.producer_id, coordinator.epoch, list(kafka.partitions)[:1]
+    )
+
+
 def driver(kafka: Kafka, table: Participant, options: SinkOptions = OPTIONS) -> SharedTransaction:
     """A new process of the query."""
     cluster, decide = kafka.cluster(PATIENCE), decide_micro_batch(options)

@@ -131,7 +131,9 @@ class OwnedTransaction:
 def carry_out(
     settlement: Settlement, diagnosis: TableDiagnosis, participant: Participant, cluster: Cluster, options: SinkOptions
 ) -> None:
-    """Do what was decided, as a start would. Raises ToolFailed if another driver has written to the table."""
+    """Do what was decided, as a start would. Raises ToolFailed if another driver has written to the table, or has the
+    transactional.id.
+    """
     match settlement.step:
         case "commit":
             assert isinstance(diagnosis.token, Token)
@@ -141,6 +143,8 @@ def carry_out(
             )
             end_transaction(cluster, of, commit=True)
         case "fence":
+            name, owner = options.transactional_id, diagnosis.kafka.owner
+            require_owner(cluster, name, owner)  # a driver that has started since would lose its batch to the fence
             _log.warning("fencing the table at version %d, then sending InitProducerId", diagnosis.table.version)
             try:
                 with naming_the_table("cannot be fenced"):
@@ -151,36 +155,60 @@ def carry_out(
                     "to it",
                     action="Nothing was changed. Run the command again.",
                 ) from error
-            take_over(cluster, options.transactional_id, options.transaction_timeout_ms, expected=diagnosis.kafka.owner)
+            done = "The table is fenced already, so a batch that was begun before does not get into it."
+            take_over(cluster, name, options.transaction_timeout_ms, expected=owner, done=done)
 
 
 def take_over(
-    cluster: Cluster, transactional_id: str, timeout_ms: int, *, expected: TransactionFacts | Unavailable | None
+    cluster: Cluster,
+    transactional_id: str,
+    timeout_ms: int,
+    *,
+    expected: TransactionFacts | Unavailable | None,
+    done: str = "",
 ) -> None:
     """Send InitProducerId, which fences the `expected` owner, and aborts its transaction.
 
-    Raises ToolFailed if another producer has the id by then. A request without an answer is not sent again once the id
-    is another one's: that may be this request's own doing, or a driver that has started.
+    Raises ToolFailed if another producer has the id by then; `done` is what was changed before, a sentence. A request
+    without an answer is not sent again once the id is another one's: that may be this request's own doing, or a driver
+    that has started.
     """
 
-    def require_only_ours(*, sent: bool) -> None:
-        now = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
-        if isinstance(expected, Unavailable) or not isinstance(now, TransactionFacts):
-            return
-        if is_left_by_take(owner_in(expected), now, in_doubt=False):
-            return
-        owner = f"{now.producer} ({now.state})"
-        whose = f"transactional id {transactional_id!r} now belongs to {owner}"
-        look = f"See who has it: kafka-eos transactions describe {transactional_id}"
-        if sent:
+    def again() -> None:
+        if whose := _another(cluster, transactional_id, expected):
+            sent = "What was open before is aborted; nothing more was sent."
             raise ToolFailed(
                 f"InitProducerId was not answered, and {whose}, by this command or by a driver that started",
-                action=f"What was open before is aborted; nothing more was sent. {look}",
+                action=" ".join(filter(None, (done, sent, _who_has(transactional_id)))),
             )
-        raise ToolFailed(f"{whose}, and not to the owner that was found", action=f"Nothing was changed. {look}")
 
-    require_only_ours(sent=False)
-    init_producer_id(cluster, transactional_id, timeout_ms, again=lambda: require_only_ours(sent=True))
+    require_owner(cluster, transactional_id, expected, done=done)
+    init_producer_id(cluster, transactional_id, timeout_ms, again=again)
+
+
+def require_owner(
+    cluster: Cluster, transactional_id: str, expected: TransactionFacts | Unavailable | None, *, done: str = ""
+) -> None:
+    """Raise ToolFailed if another producer than the `expected` owner has the id now; `done` as of `take_over`."""
+    if whose := _another(cluster, transactional_id, expected):
+        changed = f"{done} Nothing was sent to Kafka." if done else "Nothing was changed."
+        raise ToolFailed(
+            f"{whose}, and not to the owner that was found", action=f"{changed} {_who_has(transactional_id)}"
+        )
+
+
+def _another(cluster: Cluster, transactional_id: str, expected: TransactionFacts | Unavailable | None) -> str:
+    """To which other producer than the `expected` owner the id belongs now; empty if to none that is known."""
+    now = describe.transaction(cluster, transactional_id, now_ms=int(time.time() * 1e3))
+    if isinstance(expected, Unavailable) or not isinstance(now, TransactionFacts):
+        return ""
+    if is_left_by_take(owner_in(expected), now, in_doubt=False):
+        return ""
+    return f"transactional id {transactional_id!r} now belongs to {now.producer} ({now.state})"
+
+
+def _who_has(transactional_id: str) -> str:
+    return f"See who has it: kafka-eos transactions describe {transactional_id}"
 
 
 def owner_of(cluster: Cluster, transactional_id: str) -> TransactionFacts | None:

@@ -4,7 +4,8 @@
 |---|---|---|
 | a batch after the ledger's | is open | EndTxn(commit) |
 | a batch after the ledger's | is over, or not known | nobody but the query, which appends the batch again |
-| the ledger's batch, or nothing | none is open | nothing: both have the same |
+| no token, but the ledger's entry has a version of the table | any | nobody: it may be another table |
+| the ledger's batch, or nothing | none is open | nothing: both have the same, or the table joins |
 | the ledger's batch, or nothing | one is open, and undecided | its driver, or a fence of it |
 | anything else | any | nobody |
 
@@ -24,6 +25,8 @@ from spark_kafka_eos.ledger.entry import UnreadableEntry
 from spark_kafka_eos.ledger.refusal import Refuse
 from spark_kafka_eos.participants.decide import Again, Finish
 from spark_kafka_eos.participants.diagnosis import TableDiagnosis
+
+_SAME = "table and Kafka have the same batches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +66,20 @@ def settle(diagnosis: TableDiagnosis, *, fence_owner: bool) -> Settlement:
             f"the brokers do not say whether a transaction is open ({owner.reason})",
             f"Allow {owner.grant}." if owner.grant else "",
         )
+    entry = diagnosis.kafka.entry
+    if diagnosis.token is None and entry is not None and entry.table is not None:
+        return _not(
+            f"the table has no token, and batch {entry.batch_id} of query {entry.query_id} was committed with version "
+            f"{entry.table} of a table: this may be another one, which would join",
+            "Name the query's table, with its key. If somebody has removed the token on purpose, start the query: it "
+            "takes part again.",
+        )
     if fence_owner:
         return Settlement(step="fence", settled=True, reason="the owner is fenced, even if it is running")
     if owner is None or owner.state != "Ongoing":
-        return Settlement(step=None, settled=True, reason="table and Kafka have the same batches")
+        joins = diagnosis.token is None and entry is not None
+        same = "the table has no token: it joins with the query's next batch" if joins else _SAME
+        return Settlement(step=None, settled=True, reason=same)
     return _not(
         f"a transaction of {owner.producer} is open{_for(owner)}, and the table does "
         "not have its batch: its driver may be alive, and about to commit it to the table",

@@ -11,7 +11,21 @@ from spark_kafka_eos.participants.decide import Again, Finish
 from spark_kafka_eos.participants.diagnosis import diagnose_with_table
 from spark_kafka_eos.tools.operators.ending import carry_out
 from spark_kafka_eos.tools.operators.settle import settle
-from tests.both import OPTIONS, PATIENCE, Kafka, Killed, Table, batch, both_have, driver, kill, nothing, rows_of, run
+from tests.both import (
+    OPTIONS,
+    PATIENCE,
+    Kafka,
+    Killed,
+    Table,
+    batch,
+    begin,
+    both_have,
+    driver,
+    kill,
+    nothing,
+    rows_of,
+    run,
+)
 
 
 @pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
@@ -107,17 +121,66 @@ def test_a_live_driver_that_commits_during_the_look_is_not_taken_for_a_loss(kafk
     both_have(kafka, table, 0, 1)
 
 
-def test_a_driver_that_writes_before_the_fence_is_not_fenced(kafka, table, found):
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [
+        (False, "not to the owner that was found. Nothing was changed"),
+        (True, "a driver is alive, .* Nothing was changed"),
+    ],
+    ids=["before the owner is looked at again", "after that"],
+)
+def test_a_driver_that_writes_before_the_fence_is_not_fenced(kafka, table, found, late, said):
     live = driver(kafka, table)
     run(live, 0)
     look = found()
-    run(live, 1)
     settlement = settle(look, fence_owner=True)
     assert settlement.step == "fence"
-    with pytest.raises(ToolFailed, match="a driver is alive"):
+    fence = table.commit
+
+    def commit(*args, **more):
+        table.commit = fence
+        run(live, 1)
+        fence(*args, **more)
+
+    if late:
+        table.commit = commit
+    else:
+        run(live, 1)
+    with pytest.raises(ToolFailed, match=said):
         carry_out(settlement, look, table, kafka.cluster(PATIENCE), OPTIONS)
     run(live, 2)
     both_have(kafka, table, 0, 1, 2)
+
+
+def test_a_driver_that_has_started_since_the_look_costs_the_table_nothing(kafka, table, found):
+    run(driver(kafka, table), 0)
+    begin(kafka)
+    look = found()
+    settlement = settle(look, fence_owner=True)
+    assert settlement.step == "fence"
+    begin(kafka)
+    before = table.now
+    with pytest.raises(ToolFailed, match="not to the owner that was found. Nothing was changed"):
+        carry_out(settlement, look, table, kafka.cluster(PATIENCE), OPTIONS)
+    assert table.now == before
+
+
+def test_a_driver_that_starts_after_the_fence_of_the_table_is_left_alone_and_the_fence_is_said(kafka, table, found):
+    run(driver(kafka, table), 0)
+    begin(kafka)
+    look = found()
+    before, fence = table.now, table.commit
+
+    def commit(*args, **more):
+        fence(*args, **more)
+        begin(kafka)
+
+    table.commit = commit
+    with pytest.raises(
+        ToolFailed, match="not to the owner .* The table is fenced already, .* Nothing was sent to Kafka"
+    ):
+        carry_out(settle(look, fence_owner=True), look, table, kafka.cluster(PATIENCE), OPTIONS)
+    assert table.now != before
 
 
 def test_a_table_that_cannot_be_read_is_an_error_of_its_own(table, found):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_kafka_eos.kafka.producer import ProducerIdentity
@@ -33,10 +35,10 @@ OPEN = TransactionFacts(
 SAME = Skip(reason="table and Kafka have it")
 
 
-def settled(standing, owner=IDLE, entry=ENTRY, *, fence_owner=False):
+def settled(standing, owner=IDLE, entry=ENTRY, *, token=TOKEN, fence_owner=False):
     found = TableDiagnosis(
         table=TableVersion(version=9),
-        token=None,
+        token=token,
         transaction="over",
         kafka=Diagnosis(entry=entry, owner=owner),
         standing=standing,
@@ -66,9 +68,28 @@ def test_what_only_the_query_or_nobody_can_complete_is_left_alone(standing, fenc
 
 
 @pytest.mark.parametrize("owner", [IDLE, None], ids=["idle", "expired"])
-@pytest.mark.parametrize("standing", [SAME, Write(reason="the table has no token")], ids=["same", "no token"])
-def test_nothing_open_is_nothing_to_settle(standing, owner):
-    assert settled(standing, owner) == (None, True, "table and Kafka have the same batches")
+@pytest.mark.parametrize(
+    ("token", "entry", "reason"),
+    [
+        (TOKEN, ENTRY, "table and Kafka have the same batches"),
+        (None, None, "table and Kafka have the same batches"),
+        (None, ENTRY, "the table has no token: it joins with the query's next batch"),
+    ],
+    ids=["same", "nothing", "no token"],
+)
+def test_nothing_open_is_nothing_to_settle(token, entry, reason, owner):
+    standing = SAME if token else Write(reason="the table has no token")
+    assert settled(standing, owner, entry, token=token) == (None, True, reason)
+
+
+@pytest.mark.parametrize("fence_owner", [False, True])
+@pytest.mark.parametrize("owner", [IDLE, OPEN], ids=["idle", "open"])
+def test_a_table_without_a_token_is_not_taken_for_the_one_that_took_part(owner, fence_owner):
+    """It may be another one, by a wrong name: it has none of the batches, and a fence of it fences nobody."""
+    standing, entry = Write(reason="the table has no token"), replace(ENTRY, table=3)
+    step, is_settled, reason = settled(standing, owner, entry, token=None, fence_owner=fence_owner)
+    assert (step, is_settled) == (None, False)
+    assert reason.startswith("the table has no token, and batch 3 of query query was committed with version 3 of a ")
 
 
 def test_an_open_batch_that_the_table_lacks_needs_the_word_of_the_operator():

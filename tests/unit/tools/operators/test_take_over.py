@@ -10,7 +10,7 @@ from spark_kafka_eos.errors import ToolFailed
 from spark_kafka_eos.kafka.protocol import describe
 from spark_kafka_eos.kafka.protocol.facts import Unavailable
 from spark_kafka_eos.tools.operators.ending import take_over
-from tests.both import OPTIONS, PATIENCE, Kafka
+from tests.both import OPTIONS, PATIENCE, Kafka, begin
 
 ID = OPTIONS.transactional_id
 PATIENT = replace(PATIENCE, delivery_timeout_ms=100_000)
@@ -21,14 +21,6 @@ def kafka(request):
     kafka = Kafka(request.param)
     begin(kafka)
     return kafka
-
-
-def begin(kafka):
-    """A driver takes the id, and opens a transaction."""
-    coordinator = kafka.transactions._made(ID)
-    while coordinator.init(-1, -1, 60_000)[0]:
-        pass
-    kafka.transactions.add(ID, coordinator.producer_id, coordinator.epoch, list(kafka.partitions)[:1])
 
 
 def shown(kafka):
