@@ -17,7 +17,7 @@ from spark_kafka_eos.preflight.findings import Finding, Severity
 from spark_kafka_eos.preflight.run import examine
 from spark_kafka_eos.tools.operators.open_transactions import partitions_of, survey
 from spark_kafka_eos.tools.operators.queries import QueryReader
-from spark_kafka_eos.tools.operators.survey import OpenPart
+from spark_kafka_eos.tools.operators.survey import Ending, OpenPart, Survey
 
 
 def examine_query(cluster: Cluster, options: SinkOptions, *, real_time: bool = False) -> list[Finding]:
@@ -43,7 +43,29 @@ def _hanging(cluster: Cluster, options: SinkOptions) -> list[Finding]:
     there = set(topics) - unknown(cluster, topics).keys() if topics else set()
     now_ms = int(time.time() * 1e3)
     transactions = survey(cluster, partitions_of(cluster, there), now_ms=now_ms)
-    return [hanging_finding(part, options.transactional_id, now_ms) for part in transactions.hanging]
+    hanging = [hanging_finding(part, options.transactional_id, now_ms) for part in transactions.hanging]
+    return [*hanging, *unjudged_findings(transactions)]
+
+
+def unjudged_findings(transactions: Survey) -> list[Finding]:
+    """The finding on what could not be looked at, or not be judged; none if there is nothing."""
+    reasons = list(dict.fromkeys(transactions.unavailable.values()))
+    if suspects := [str(part.partition) for part in transactions.open_parts if part.ending is Ending.UNKNOWN]:
+        reasons.append(
+            f"a transaction is open in {', '.join(dict.fromkeys(suspects))}, and not every coordinator answered, or "
+            "this principal may not describe every transactional id and the topic __transaction_state"
+        )
+    if not reasons:
+        return []
+    return [
+        Finding(
+            severity=Severity.WARNING,
+            subject="open transactions in the output",
+            found=f"could not be checked: {'; '.join(reasons)}",
+            meaning="Whether one hangs, so that whoever reads with read_committed waits there, is not known",
+            action="Look again when every broker answers, or with these rights: kafka-eos transactions hanging",
+        )
+    ]
 
 
 def hanging_finding(part: OpenPart, transactional_id: str, now_ms: int) -> Finding:
