@@ -46,7 +46,7 @@ from spark_kafka_eos.tools.operators.status import (
     entry_of,
     in_real_time,
 )
-from spark_kafka_eos.tools.operators.unread import LogRange, first_times, log_ranges
+from spark_kafka_eos.tools.operators.unread import NO_ID, LogRange, first_times, log_ranges
 
 _MOST_GROUPS = 100
 _FEW = 3
@@ -376,7 +376,14 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
     sources = (status.entry and status.entry.ends) or ()
     lags = tuple(
-        None if source is None else SourceLag(cluster=source.cluster, offsets=source.offsets) for source in sources
+        None
+        if source is None
+        else SourceLag(
+            cluster=source.cluster,
+            offsets=source.offsets,
+            topic_ids={} if source.origin is None else source.origin.topic_ids,
+        )
+        for source in sources
     )
     return replace(status, sources=lags, buckets=buckets_of(status.entry, name))
 
@@ -444,13 +451,24 @@ def _log_ranges(
 def _lag(
     source: SourceLag, ranges: Mapping[TopicPartition, LogRange], unknown: Mapping[TopicPartition, str]
 ) -> SourceLag:
+    others = {tp: why for tp, at in source.offsets.items() if tp in ranges and (why := _other(source, tp, ranges[tp]))}
     partitions = {
         tp: PartitionLag(committed=at, earliest=ranges[tp].earliest, log_ends=ranges[tp].log_ends)
         for tp, at in sorted(source.offsets.items())
-        if tp in ranges
+        if tp in ranges and tp not in others
     }
     without_ends = {tp: unknown[tp] for tp in source.offsets if tp in unknown}
-    return replace(source, partitions=partitions, unknown={**source.unknown, **without_ends})
+    return replace(source, partitions=partitions, unknown={**source.unknown, **without_ends, **others})
+
+
+def _other(source: SourceLag, tp: TopicPartition, log: LogRange) -> str:
+    """Why this log is not the one that the committed offset means; empty if it may be."""
+    expected, end = source.topic_ids.get(tp.topic), log.log_ends.high_watermark
+    if expected not in (None, NO_ID, log.topic_id) and log.topic_id != NO_ID:
+        return f"topic {tp.topic} was created again, and the committed offsets are those of the one before"
+    if source.offsets[tp] > end:
+        return f"{tp} ends at {end}, before the committed offset: the topic was created again, or has lost records"
+    return ""
 
 
 def _timed(source: SourceLag, cluster: Cluster) -> SourceLag:

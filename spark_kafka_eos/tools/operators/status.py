@@ -6,6 +6,7 @@ milliseconds since 1970: those of commits and records by the clock of who wrote 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -67,7 +68,8 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLag:
-    """One Kafka source of a query: the id of its `cluster`, the committed `offsets`, and the lag of each partition.
+    """One Kafka source of a query: the id of its `cluster`, the committed `offsets`, the ids of the topics that these
+    mean, as far as they are known, and the lag of each partition.
 
     `unknown` says for the other partitions why their lag is not known: of a query in real time it may even be unknown
     what it has committed.
@@ -75,6 +77,7 @@ class SourceLag:
 
     cluster: str
     offsets: Offsets
+    topic_ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionLag] = field(default_factory=dict)
     unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
 
@@ -208,6 +211,7 @@ def in_real_time(status: QueryStatus, records: Mapping[int, BucketRecord] | str)
         else SourceLag(
             cluster=source.cluster,
             offsets={} if isinstance(records, str) else source.offsets,
+            topic_ids={} if source.origin is None else source.origin.topic_ids,
             unknown=dict.fromkeys(source.offsets, records) if isinstance(records, str) else {},
         )
         for source in (entry and entry.sources) or ()

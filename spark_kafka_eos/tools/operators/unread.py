@@ -5,7 +5,8 @@ It is for operators, whose cluster may be ill: a partition that cannot be read i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import uuid
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from spark_kafka_eos.errors import BrokerError, KafkaEosError, UnknownTopic
@@ -16,19 +17,23 @@ from spark_kafka_eos.kafka.partitions import OffsetRange, Offsets, TopicPartitio
 from spark_kafka_eos.kafka.protocol import offsets
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import LogEnds
-from spark_kafka_eos.kafka.protocol.topics import by_leader, unavailable
+from spark_kafka_eos.kafka.protocol.topics import by_leader, ids_now, unavailable
 from spark_kafka_eos.kafka.wire.decode import decode
 
 # The Java producer's default batch.size. Most record batches are not larger, so one request covers all partitions.
 _BYTES = 16_384
+NO_ID = uuid.UUID(int=0)
 _BATCHES = 100  # aborted ones and markers, which are looked through for a record
 
 
 class LogRange(NamedTuple):
-    """What a partition has: its first offset, its last stable offset and its high watermark."""
+    """What a partition has: its first offset, its last stable offset and its high watermark; and its topic's id, NO_ID
+    if that is not known.
+    """
 
     earliest: int
     log_ends: LogEnds
+    topic_id: uuid.UUID
 
 
 def log_ranges(
@@ -45,14 +50,16 @@ def log_ranges(
     led, unled = by_leader(cluster, asked - unknown.keys())
     unknown |= unled
     ranges: dict[TopicPartition, LogRange] = {}
+    ids = ids_now(cluster, {tp.topic for tp in asked})
     for partitions_of_leader in led.values():
-        _ask(cluster, partitions_of_leader, ranges, unknown)
+        _ask(cluster, partitions_of_leader, ids, ranges, unknown)
     return ranges, unknown
 
 
 def _ask(
     cluster: Cluster,
     partitions: Collection[TopicPartition],
+    ids: Mapping[str, uuid.UUID],
     ranges: dict[TopicPartition, LogRange],
     unknown: dict[TopicPartition, str],
 ) -> None:
@@ -67,11 +74,11 @@ def _ask(
             unknown.update(dict.fromkeys(partitions, error.what))
             return
         for topic in topics:
-            _ask(cluster, [tp for tp in partitions if tp.topic == topic], ranges, unknown)
+            _ask(cluster, [tp for tp in partitions if tp.topic == topic], ids, ranges, unknown)
     except KafkaEosError as error:
         unknown.update(dict.fromkeys(partitions, error.what))
     else:
-        ranges.update({tp: LogRange(first[tp], log_ends[tp]) for tp in partitions})
+        ranges.update({tp: LogRange(first[tp], log_ends[tp], ids.get(tp.topic, NO_ID)) for tp in partitions})
 
 
 def first_times(cluster: Cluster, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:

@@ -25,9 +25,10 @@ from spark_kafka_eos.ledger.decide import decide_micro_batch
 from spark_kafka_eos.ledger.entry import LedgerEntry, UnreadableEntry
 from spark_kafka_eos.ledger.entry_format import encode_record
 from spark_kafka_eos.ledger.topic import LedgerTopic
-from spark_kafka_eos.micro_batch import MicroBatch
+from spark_kafka_eos.micro_batch import MicroBatch, SourceRange
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import bucket_id
+from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.tools.cli import query, top
 from spark_kafka_eos.tools.operators import queries
 from spark_kafka_eos.tools.operators.ending import OwnedTransaction
@@ -40,6 +41,7 @@ from tests.batches import BY_DRIVER, reads
 from tests.model_kafka import CLIENT, KafkaModel, refused
 
 GROUP_NOT_ALLOWED, TOPIC_NOT_ALLOWED = 30, 29
+INPUTS = ("in", "other")
 UNREADABLE = [("OffsetFetch", GROUP_NOT_ALLOWED), ("ListOffsets", TOPIC_NOT_ALLOWED)]
 
 
@@ -199,6 +201,33 @@ def test_a_source_cluster_that_is_down_hides_nothing_of_what_the_others_know(mon
     there = replace(status, sources=(SourceLag(cluster="B", offsets={at: 0}),))
     (status,) = reader._with_lag([there], times=True)
     assert status.unknown == ["it is on another cluster, B; no broker answers"]
+
+
+@pytest.mark.parametrize(
+    ("with_ids", "ends", "why"),
+    [
+        (True, 0, "topic in was created again, and the committed offsets are those of the one before"),
+        (False, 7, "in-0 ends at 0, before the committed offset: the topic was created again, or has lost records"),
+    ],
+    ids=["by its id", "by its end, where no id is recorded"],
+)
+def test_the_lag_of_a_source_that_was_created_again_is_not_known(with_ids, ends, why):
+    """The query's next start stops with DataLoss, so nothing says that it has read all."""
+    kafka, at, other = KafkaModel(topics={"out": 1, "in": 1, "other": 1}), *(TopicPartition(n, 0) for n in INPUTS)
+    cluster = kafka.cluster()
+    cluster.look_up(INPUTS)
+    ids = {name: cluster.topic(name).id for name in INPUTS} if with_ids else {}
+    origin = Origin(cluster=cluster.cluster_id(), topic_ids=ids)
+    read = SourceRange(start={at: 0, other: 0}, end={at: ends, other: 0}, origin=origin)
+    commit(kafka, [0], ledger="kafka-eos-ledger", sources=(read,))
+    reader = QueryReader(cluster)
+    (status,) = reader.read(times=True)
+    assert (status.unread, status.unknown) == ((0, []) if with_ids else (None, [why]))
+    kafka.topics.delete("in")
+    kafka.topics.create("in", 1)
+    (status,) = reader.read(times=True)
+    assert (status.unread, status.lost, status.unknown) == (None, None, [why])
+    assert [tp for source in status.sources if source for tp in source.partitions] == [other]
 
 
 def refusing():
