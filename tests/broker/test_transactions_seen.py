@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException
 from typer.testing import CliRunner, Result
 
-from spark_kafka_eos.errors import ProducerFenced
+from spark_kafka_eos.errors import ProducerFenced, ToolFailed
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.producer import ProducerIdentity
 from spark_kafka_eos.kafka.producing.produce import Appender
@@ -338,12 +338,16 @@ def test_a_hanging_transaction_is_found_shown_and_aborted(scene, caplog):
     assert found.exit_code == 1, found.output
     command = "kafka-eos transactions abort --topic ghost --partition 0 --start-offset 0"
     assert command in " ".join(found.output.split())
-    shown = run(scene, "abort", *part_of(GHOST, 0), "--dry-run")
+    unknown = run(scene, "abort", *part_of(GHOST, 0), "--yes")
+    assert isinstance(unknown.exception, ToolFailed), "the command line's exit code 3"
+    assert "whether a query committed a batch in this transaction is not known" in unknown.exception.what
+    ghost = [*part_of(GHOST, 0), "--ledger-topic", LEDGER_TOPIC]
+    shown = run(scene, "abort", *ghost, "--dry-run")
     assert (shown.exit_code, "Would be aborted, because it hangs" in shown.output) == (0, True)
-    assert run(scene, "abort", *part_of(GHOST, 0), answer="n\n").exit_code == 1
+    assert run(scene, "abort", *ghost, answer="n\n").exit_code == 1
     assert [str(part.partition) for part in scene.survey(GHOST).hanging] == ["ghost-0"]
 
-    done = run(scene, "abort", *part_of(GHOST, 0), answer="y\n")
+    done = run(scene, "abort", *ghost, answer="y\n")
     assert done.exit_code == 0, done.output
     after = scene.survey(GHOST)
     assert (after.open_parts, after.log_ends[TopicPartition(GHOST, 0)].lag) == ([], 0)
@@ -361,7 +365,7 @@ def test_what_hangs_under_the_epoch_of_a_live_owner_is_aborted_only_once_the_own
     assert (refused.exit_code, "still has its producer epoch" in json.loads(refused.stdout)["reason"]) == (1, True)
 
     assert run(scene, "abort", "late", "--fence-owner", "--yes").exit_code == 0
-    done = run(scene, "abort", *at, "--yes", "--json")
+    done = run(scene, "abort", *at, "--ledger-topic", LEDGER_TOPIC, "--yes", "--json")
     assert (done.exit_code, json.loads(done.stdout)["done"]) == (0, True)
     assert scene.survey(DONE).open_parts == []
 
@@ -450,7 +454,7 @@ def test_preflight_and_doctor_find_what_hangs_of_a_querys_buckets_and_how_it_end
         of_preflight, of_doctor = findings("preflight"), findings("doctor")
     finally:
         bucket.init_producer_id()  # fences the late one
-        aborted = run(scene, "abort", *part_of(target, 1), "--yes")
+        aborted = run(scene, "abort", *part_of(target, 1), "--ledger-topic", LEDGER_TOPIC, "--yes")
     hangs = of_preflight[f"open transaction in {target}-1"]
     assert hangs["meaning"] == of_doctor[f"open transaction in {target}-1"]["meaning"]
     assert hangs["severity"] == "warning"

@@ -73,7 +73,7 @@ def exporter(
         clients.append(elsewhere)
     with contextlib.ExitStack() as opened:
         cluster, *sources = [opened.enter_context(Cluster(client.answering_within(_ANSWER_MS))) for client in clients]
-        watch = ClusterWatch(cluster, ledger_topics=ledger_topic or [LEDGER_TOPIC], topics=topic or (), sources=sources)
+        watch = ClusterWatch(cluster, ledger_topics=ledger_topic or None, topics=topic or (), sources=sources)
         if once:
             _print(watch.look(), as_json=as_json)
         else:

@@ -103,15 +103,14 @@ def gaps(reader: QueryReader, snapshot: Snapshot, skipped: int) -> Iterator[str]
 
 def not_looked_into(reader: QueryReader, skipped: int) -> Iterator[str]:
     """What may have further queries."""
-    if reader.named:
-        for topic in reader.missing:
-            yield f"Not looked into: there is no topic {topic}, or this principal may not describe it."
+    for topic in reader.lacking:
+        yield f"Not looked into: there is no topic {topic}, or this principal may not describe it."
     for node, why in sorted(reader.silent.items()):
         yield f"Broker {node} did not answer, so its groups are unknown: {why}."
     if reader.hidden:
         yield (
-            "Groups may be missing: this principal may not describe every one, or a coordinator did not answer; name "
-            "further ledger topics with --ledger-topic."
+            "Groups may be missing: this principal may not describe every one, or not the topic __consumer_offsets, or "
+            "a coordinator did not answer; name further ledger topics with --ledger-topic."
         )
     if skipped:
         yield f"{skipped} more groups were not looked into; name further ledger topics with --ledger-topic."

@@ -11,7 +11,6 @@ import typer
 
 from spark_kafka_eos.errors import BrokerError
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
-from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, client_of
 from spark_kafka_eos.tools.cli.query_tables import not_looked_into
 from spark_kafka_eos.tools.cli.top_rows import Picture
@@ -52,8 +51,7 @@ class Look:
 
     def __init__(self, cluster: Cluster, *, topics: Sequence[str] | None, ledger_topics: Sequence[str] | None) -> None:
         self._cluster, self._topics = cluster, topics
-        self._queries = QueryReader(cluster, ledger_topics=ledger_topics or [LEDGER_TOPIC])
-        self._named = bool(ledger_topics)
+        self._queries = QueryReader(cluster, ledger_topics=ledger_topics or None)
         self._incomplete: list[str] = []
         if not ledger_topics:
             with contextlib.suppress(BrokerError):  # not allowed to read a ledger topic: every look says it
@@ -66,8 +64,7 @@ class Look:
         except BrokerError as error:  # not allowed to read a ledger topic, for example
             queries = []
             remarks.append(f"no queries: {error.what}")
-        if self._named:
-            remarks += [f"there is no topic {topic}" for topic in self._queries.missing]
+        remarks += [f"there is no topic {topic}" for topic in self._queries.lacking]
         partitions = partitions_of(self._cluster, self._topics)
         if self._topics is None:
             remarks += [f"topics may be missing: {why}" for why in topics_left_out(self._cluster)]

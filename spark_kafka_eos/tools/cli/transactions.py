@@ -17,6 +17,7 @@ from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts
 from spark_kafka_eos.kafka.words import printable
 from spark_kafka_eos.ledger.entry import LedgerEntry
+from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.tools.cli import transaction_tables as tables
 from spark_kafka_eos.tools.cli.errors import FAILED, NOT_CHECKED, confirmed
 from spark_kafka_eos.tools.cli.query_options import BootstrapServers, Properties, client_of
@@ -152,6 +153,13 @@ def abort(
             "--commit", help="With --topic: commit what hangs there, because it was committed in other partitions."
         ),
     ] = False,
+    ledger_topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --topic: the ledgerTopic of the query that may have written there, where it is not found by "
+            f"itself; {LEDGER_TOPIC}, if no query has one of its own. Can be repeated."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     bootstrap_servers: BootstrapServers = None,
@@ -170,9 +178,11 @@ def abort(
         raise typer.BadParameter("requires ID", param_hint="--fence-owner")
     if commit and place is None:
         raise typer.BadParameter("requires --topic", param_hint="--commit")
+    if ledger_topic and place is None:
+        raise typer.BadParameter("requires --topic", param_hint="--ledger-topic")
     with _cluster(bootstrap_servers, properties, answer_ms=ABORT_MS) as cluster:
         target = (
-            HangingPart(cluster, *place, commit=commit)
+            HangingPart(cluster, *place, commit=commit, ledger_topics=ledger_topic or ())
             if place is not None
             else OwnedTransaction(cluster, transactional_id or "", fence_owner=fence_owner)
         )

@@ -28,13 +28,12 @@ class ClusterWatch:
         self,
         cluster: Cluster,
         *,
-        ledger_topics: Sequence[str],
+        ledger_topics: Sequence[str] | None,
         topics: Collection[str] = (),
         sources: Sequence[Cluster] = (),
     ) -> None:
         self._cluster, self._topics = cluster, topics
         self._reader = QueryReader(cluster, ledger_topics=ledger_topics, sources=sources)
-        self._ledger_topics = ledger_topics
         self._trouble = ""
         self._missed: set[str] = set()  # ledger topics that did not exist at the last look, which is logged
 
@@ -49,7 +48,7 @@ class ClusterWatch:
                 topic,
             )
         self._missed = missing
-        ledgers = set(self._ledger_topics) - missing
+        ledgers = self._reader.ledger_topics - missing
         outputs = self._reader.outputs
         there = outputs - unknown(self._cluster, outputs).keys() if outputs else outputs
         topics = {*self._topics, *ledgers, *there}

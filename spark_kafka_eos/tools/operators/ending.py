@@ -6,6 +6,7 @@ Whether it may end is decided by `abort` and `settle`; here it is looked at and 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from spark_kafka_eos.errors import BrokerError, ToolFailed
 from spark_kafka_eos.kafka.logs import logger
@@ -33,17 +34,30 @@ _log = logger(__name__)
 
 
 class HangingPart:
-    """What hangs in one partition, which a marker ends there: an abort, or with `commit` a commit."""
+    """What hangs in one partition, which a marker ends there: an abort, or with `commit` a commit. `ledger_topics` are
+    those in which an operator says that the ledger is, if it is a query's.
+    """
 
-    def __init__(self, cluster: Cluster, partition: TopicPartition, start_offset: int, *, commit: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: TopicPartition,
+        start_offset: int,
+        *,
+        commit: bool,
+        ledger_topics: Collection[str] = (),
+    ) -> None:
         self.name = f"the transaction in {partition} from offset {start_offset}"
         self.ended = "Committed" if commit else "Aborted"
         self._cluster, self._partition, self._start_offset, self._commit = cluster, partition, start_offset, commit
+        self._ledger_topics = ledger_topics
         self._part: OpenPart | None = None
 
     def judge(self) -> AbortDecision:
-        """Look at the partition now. Raises ToolFailed if it cannot be looked at."""
-        tp = self._partition
+        """Look at the partition now; what was found there before must be the same. Raises ToolFailed if it cannot be
+        looked at, or if it is not known whether a query committed a batch in it.
+        """
+        tp, before = self._partition, self._part
         snapshot = survey(self._cluster, [tp], now_ms=int(time.time() * 1e3))
         if tp in snapshot.unavailable:
             raise ToolFailed(f"cannot look at {tp}: {snapshot.unavailable[tp]}")
@@ -52,11 +66,27 @@ class HangingPart:
         if self._part is None:
             others = f"; open ones start at {', '.join(map(str, starts))}" if starts else ", nor anywhere else in it"
             return AbortDecision(abort=False, reason=f"no open transaction of {tp} starts there{others}")
+        producer, facts = self._part.producer, self._part.facts
+        if before is not None and (producer.producer_id, producer.epoch) != _of(before):
+            return AbortDecision(
+                abort=False,
+                reason=f"another transaction starts there now: of producer {producer.producer_id}, epoch "
+                f"{producer.epoch}. The topic was created again, or truncated",
+                action="Run the command again.",
+            )
         if self._commit or self._part.ending is not Ending.NOBODY:
             return end_part(self._part, commit=self._commit)
-        producer, facts = self._part.producer, self._part.facts
         name = None if facts is None else facts.transactional_id
-        return end_part(self._part, committed_in(self._cluster, name, producer.producer_id, producer.epoch))
+        try:
+            committed = committed_in(
+                self._cluster, name, producer.producer_id, producer.epoch, ledger_topics=self._ledger_topics
+            )
+        except ToolFailed:
+            decision = end_part(self._part)
+            if decision.abort and self._part.outcome is None:  # no coordinator says either that it was aborted
+                raise
+            return decision
+        return end_part(self._part, committed)
 
     def plan(self) -> str:
         """What `abort` would do, after a `judge` that allows it."""
@@ -76,6 +106,10 @@ class HangingPart:
     def _judged(self) -> OpenPart:
         assert self._part is not None
         return self._part
+
+
+def _of(part: OpenPart) -> tuple[int, int]:
+    return part.producer.producer_id, part.producer.epoch
 
 
 class OwnedTransaction:

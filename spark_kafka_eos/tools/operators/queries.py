@@ -60,8 +60,10 @@ class QueryReader:
     """Reads the state of a cluster's queries; keep it to look again, because it then reads only what is new.
 
     `ledger_topics` are looked through for transactional.ids, and `only` is the one to look for. By default it is the
-    default one, and where the group of `only` points to. `sources` are further clusters that queries read from, by any
-    connection: their ids distinguish them. Of each id, the last `keep` commits are read. Not thread-safe.
+    default one, and where the group of `only` points to; `further` ones are looked through in any case. Where a record
+    says that the ledger of its id has moved, that topic is, too, unless both ledger and id are named. `sources` are
+    further clusters that queries read from, by any connection: their ids distinguish them. Of each id, the last `keep`
+    commits are read. Not thread-safe.
     """
 
     def __init__(
@@ -69,16 +71,18 @@ class QueryReader:
         cluster: Cluster,
         *,
         ledger_topics: Iterable[str] | None = None,
+        further: Iterable[str] = (),
         only: str | None = None,
         sources: Sequence[Cluster] = (),
         keep: int = 1,
     ) -> None:
         self._cluster, self._sources, self._keep, self._only = cluster, sources, keep, only
-        self._ledgers = {name: self._ledger(name) for name in ledger_topics or (LEDGER_TOPIC,)}
+        self._ledgers = {name: self._ledger(name) for name in (*(ledger_topics or (LEDGER_TOPIC,)), *further)}
         if ledger_topics is None and only is not None:
             with contextlib.suppress(AuthorizationFailed):  # the default one may be the right one
                 self._follow(only)
         self.named = ledger_topics is not None
+        self._follows_moves = only is None or not self.named
         self.missing: list[str] = []  # ledger topics that did not exist at the last `read`
         self.silent: dict[int, str] = {}  # brokers whose groups `find` could not list, and why
         self.hidden = False  # whether groups may be missing in what `find` listed
@@ -89,6 +93,16 @@ class QueryReader:
     def cluster(self) -> Cluster:
         return self._cluster
 
+    @property
+    def ledger_topics(self) -> set[str]:
+        """Those that are looked through, as far as they are known."""
+        return set(self._ledgers)
+
+    @property
+    def lacking(self) -> list[str]:
+        """Those of `missing` that should be there: all but the default one, if nobody named it."""
+        return [topic for topic in self.missing if self.named or topic != LEDGER_TOPIC]
+
     def read(self, *, lag: bool = True, times: bool = False, owners: bool = True) -> list[QueryStatus]:
         """The queries, sorted by transactional.id; none if there is no ledger topic. Of an id in several ledger topics,
         the last commit counts: nothing leads from one to the other if the pointer expired in between.
@@ -97,7 +111,7 @@ class QueryReader:
         transaction coordinators. What of that cannot be read is unknown in the result. Raises AuthorizationFailed if
         the ledger topic may not be read, CorruptRecordBatch, BrokerError, BrokerUnreachable.
         """
-        self.missing = [topic for topic, ledger in self._ledgers.items() if not ledger.read()]
+        self._read(self._ledgers.values())
         queries = [
             (name, topic, records) for topic, ledger in self._ledgers.items() for name, records in ledger.by_id.items()
         ]
@@ -125,9 +139,10 @@ class QueryReader:
         could not be looked into. Those of the brokers in `silent` are unknown, and `hidden` says that a group may not
         be listed. Raises as `read` does.
         """
-        ids = _read(self._ledgers.values())
+        self._read(self._ledgers.values())
         names, self.silent = group_ids(self._cluster)
         self.hidden = not _sees_every_group(self._cluster)
+        ids = self.located()
         pointed = [name.removesuffix(LEDGER_GROUP) for name in names if name.endswith(LEDGER_GROUP)]
         known = [name for name in pointed if name in ids]
         self.unfollowed = False
@@ -144,7 +159,8 @@ class QueryReader:
             except KafkaEosError:
                 missed += 1
             else:
-                ids |= _read(found)
+                self._read(found)
+                ids = self.located()
         for name in known[: None if most is None else most - asked]:
             try:
                 found = self._follow(name)
@@ -153,8 +169,17 @@ class QueryReader:
                 if isinstance(error, BrokerUnreachable):  # the next one may be waited for, too
                     break
             else:
-                _read(found)
+                self._read(found)
         return missed
+
+    def located(self) -> set[str]:
+        """The ids that have records in a ledger which they have not left, as of the last time that it was read."""
+        return {
+            name
+            for ledger in self._ledgers.values()
+            for name, records in ledger.by_id.items()
+            if _moved_to(records) is None
+        }
 
     def last_records(self) -> Iterator[LedgerRecord]:
         """The last committed record of each id as of the last `read`, those of buckets and of moved ledgers, too."""
@@ -177,6 +202,20 @@ class QueryReader:
         places = [ledger.at] if ledger else [reader.at for reader in self._ledgers.values()]
         at = next((place for place in places if place in committed), places[0])
         return copies_of(value, committed, at)
+
+    def _read(self, ledgers: Iterable[LedgerReader]) -> None:
+        """Read what is new in these, and where ledgers have moved to from them."""
+        due = list(ledgers)
+        while due:
+            there = {ledger.at.topic: ledger.read() for ledger in due}
+            self.missing = [topic for topic in self.missing if topic not in there]
+            self.missing += [topic for topic, exists in there.items() if not exists]
+            moved = {_moved_to(records) for ledger in due for records in ledger.by_id.values()} - {None}
+            new = (
+                sorted(topic for topic in moved if topic and topic not in self._ledgers) if self._follows_moves else []
+            )
+            self._ledgers |= (ledgers_of_new := {topic: self._ledger(topic) for topic in new})
+            due = list(ledgers_of_new.values())
 
     def _follow(self, transactional_id: str) -> list[LedgerReader]:
         """The ledgers that the group of this id points to and that were not known. Raises AuthorizationFailed."""
@@ -285,43 +324,81 @@ def _pending_in_its_topics(cluster: Cluster, facts: TransactionFacts) -> Iterato
                 yield from _commits(log.by_id[name].pending if name in log.by_id else ())
 
 
-def committed_in(cluster: Cluster, transactional_id: str | None, producer_id: int, epoch: int) -> InLedger | None:
+def committed_in(
+    cluster: Cluster,
+    transactional_id: str | None,
+    producer_id: int,
+    epoch: int,
+    *,
+    ledger_topics: Collection[str] = (),
+) -> InLedger | None:
     """What a ledger has as the last commit of a query or a bucket, if that was in the transaction of this producer id
-    and epoch.
+    and epoch; None if it was not.
 
-    If its record in the ledger lacks the marker, too, the pointer counts. If only the pointer would lead to the ledger,
-    and lacks the marker, it is not known, which raises ToolFailed. Without `transactional_id`, which nobody may
-    know any more, all ledgers that can be found are read. Raises as `taking_part` does, and ToolFailed if not every
-    ledger could be looked for.
+    If its record in the ledger lacks the marker, too, the pointer counts. Without `transactional_id`, which nobody may
+    know any more, all ledgers that can be found are read. `ledger_topics` are those that an operator names: where
+    nothing is found of the id, or no id is known, only they tell that there is no other ledger. Raises as `taking_part`
+    does, and ToolFailed if it is not known.
     """
     query = transactional_id and query_of(transactional_id)
-    reader, producer = QueryReader(cluster, only=query), ProducerEpoch(producer_id, epoch)
+    reader, producer = QueryReader(cluster, further=ledger_topics, only=query), ProducerEpoch(producer_id, epoch)
     unseen = reader.find(most=None) if query is None else 0
     reader.read(lag=False, owners=False)
     value = next((record.value for record in reader.last_records() if record.producer == producer), None)
     if value is not None:
         return _decoded(value)
+    named = [topic for topic in reader.lacking if query is not None or topic in ledger_topics]
+    if named:
+        raise _not_known(
+            f"there is no topic {named[0]!r}, in which the ledger should be, or this principal may not describe it",
+            "Name the query's ledgerTopic with --ledger-topic. If that was deleted, only the query can tell: start it.",
+        )
     if query is None:
         if unseen or reader.unfollowed or reader.silent or reader.hidden:
-            raise ToolFailed(
+            raise _not_known(
                 f"no coordinator knows the transactional id of {producer}, and not every group `<transactional id>"
-                f"{LEDGER_GROUP}`, by which ledgers are found, could be looked into: whether a query committed a batch "
-                "in this transaction is not known",
-                action="Nothing was changed. Wait until every broker answers. This principal needs Describe on all "
-                "groups.",
+                f"{LEDGER_GROUP}`, by which ledgers are found, could be looked into",
+                "Wait until every broker answers. This principal needs Describe on all groups, and on the topic "
+                f"{OFFSETS_TOPIC}.",
+            )
+        if not ledger_topics:
+            raise _not_known(
+                f"no coordinator knows the transactional id of {producer}, and a ledger whose pointers have expired is "
+                "only found by its name",
+                "Name the ledgerTopic of every query that may have written there, with --ledger-topic; if none has one "
+                f"of its own, {LEDGER_TOPIC}.",
             )
         return None
     pending = _entry_of(reader.pending(query), producer)
     pointer = reader.copies(query).pointer
     places = [TopicPartition(topic, 0) for topic in cluster.topic_names()]
     if pending is None and pointer is None and _has_pending_pointer(cluster, query, places):
-        raise ToolFailed(
+        raise _not_known(
             f"the pointer to the ledger of {query!r} lacks its marker, too, and no topic that is known has a record of "
-            f"{producer}: whether a query committed a batch in this transaction is not known",
-            action="Nothing was changed. Start the query: it knows its ledgerTopic, and ends what hangs.",
+            f"{producer}",
+            "Start the query: it knows its ledgerTopic, and ends what hangs.",
         )
+    if query not in reader.located():
+        if pointer is not None:
+            raise _not_known(
+                f"the ledger of {query!r} has no record, but its group has a pointer",
+                "Start the query: it ends what hangs.",
+            )
+        if not ledger_topics:
+            raise _not_known(
+                f"no ledger that could be found has a record of {query!r}",
+                "If this is the id of a query, name its ledgerTopic with --ledger-topic. If it is that of another "
+                f"producer, or if no query has a ledgerTopic of its own, name {LEDGER_TOPIC}.",
+            )
     is_committed = isinstance(pointer, LedgerEntry) and pending is not None and pointer.serial == pending.serial
     return pending if is_committed else None
+
+
+def _not_known(why: str, action: str) -> ToolFailed:
+    return ToolFailed(
+        f"{why}: whether a query committed a batch in this transaction is not known",
+        action=f"Nothing was changed. {action}",
+    )
 
 
 def _has_pending_pointer(cluster: Cluster, transactional_id: str, places: Iterable[TopicPartition]) -> bool:
@@ -371,7 +448,7 @@ def _is_pointer(committed: OffsetAndMetadata) -> bool:
 
 
 def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
-    commits = () if _has_moved(records) else tuple(_commits(records.committed))
+    commits = () if _moved_to(records) is not None else tuple(_commits(records.committed))
     pending = next(_commits(records.pending[-1:]), None)
     status = QueryStatus(transactional_id=name, ledger_topic=topic, commits=commits, pending=pending)
     sources = (status.entry and status.entry.ends) or ()
@@ -388,15 +465,18 @@ def _status(name: str, topic: str, records: LedgerRecords) -> QueryStatus:
     return replace(status, sources=lags, buckets=buckets_of(status.entry, name))
 
 
-def _has_moved(records: LedgerRecords) -> bool:
-    """Whether these records end with the move to another topic, so that they no longer say what was committed last."""
+def _moved_to(records: LedgerRecords) -> str | None:
+    """The topic to which the ledger of these records has moved, so that they no longer say what was committed last;
+    None if it has not.
+    """
     value = records.last and records.last.value
-    return isinstance(value and entry_of(value), MovedLedger)
+    entry = entry_of(value) if value and not bucket_record.is_one(value) else None
+    return entry.topic if isinstance(entry, MovedLedger) else None
 
 
 def _committed_at(records: LedgerRecords) -> int:
     """When these records' last commit was sent; -1 if there is none, or if they end with the move to another topic."""
-    return -1 if records.last is None or _has_moved(records) else records.last.timestamp_ms
+    return -1 if records.last is None or _moved_to(records) is not None else records.last.timestamp_ms
 
 
 def _by_last_commit(statuses: Iterable[QueryStatus]) -> Iterator[QueryStatus]:
@@ -408,13 +488,6 @@ def _by_last_commit(statuses: Iterable[QueryStatus]) -> Iterator[QueryStatus]:
         latest = max(of_id, key=lambda status: -1 if status.last is None else status.last.record.timestamp_ms)
         opened = [latest.pending, *(status.pending for status in of_id)]
         yield replace(latest, pending=next((pending for pending in opened if pending is not None), None))
-
-
-def _read(ledgers: Collection[LedgerReader]) -> set[str]:
-    """The ids in these ledgers, as of now, that have not moved to another one."""
-    for ledger in ledgers:
-        ledger.read()
-    return {name for ledger in ledgers for name, records in ledger.by_id.items() if not _has_moved(records)}
 
 
 def _commits(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:

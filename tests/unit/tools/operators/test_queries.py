@@ -30,7 +30,9 @@ from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.options.sink import bucket_id
 from spark_kafka_eos.source_offset import Origin
 from spark_kafka_eos.tools.cli import query, top
-from spark_kafka_eos.tools.operators import queries
+from spark_kafka_eos.tools.operators import cluster_watch, queries
+from spark_kafka_eos.tools.operators.cluster_metrics import LEDGER_BATCH, MISSING
+from spark_kafka_eos.tools.operators.cluster_watch import ClusterWatch
 from spark_kafka_eos.tools.operators.ending import OwnedTransaction
 from spark_kafka_eos.tools.operators.queries import QueryReader, committed_in, taking_part
 from spark_kafka_eos.tools.operators.status import SourceLag
@@ -121,8 +123,49 @@ def test_the_batch_that_was_committed_in_a_transaction_is_found(committed, name)
     kafka, last = committed
     entry = committed_in(kafka.cluster(), name, last.producer_id, last.epoch)
     assert isinstance(entry, LedgerEntry) and entry.batch_id == 1
+    named = () if name else ["kafka-eos-ledger"]
     for producer_id, epoch in ((last.producer_id, last.epoch + 1), (last.producer_id + 1, last.epoch)):
-        assert committed_in(kafka.cluster(), name, producer_id, epoch) is None
+        assert committed_in(kafka.cluster(), name, producer_id, epoch, ledger_topics=named) is None
+
+
+@pytest.mark.parametrize("name", ["id", None], ids=["by the id", "though no coordinator knows the id any more"])
+def test_what_was_committed_is_not_taken_for_uncommitted_where_no_pointer_leads_to_the_ledger(monkeypatch, name):
+    """Pointers expire, and nothing else leads to a ledger topic of a query's own."""
+    kafka = KafkaModel(topics={"out": 1})
+    last = commit(kafka, (0, 1), ledger="own")
+    kafka.groups.clear()
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([], {}))
+    with pytest.raises(ToolFailed, match="is not known. Nothing was changed. .* --ledger-topic"):
+        committed_in(kafka.cluster(), name, last.producer_id, last.epoch)
+    with pytest.raises(ToolFailed, match="there is no topic 'ovn', .* is not known"):
+        committed_in(kafka.cluster(), name, last.producer_id, last.epoch, ledger_topics=["ovn"])
+    entry = committed_in(kafka.cluster(), name, last.producer_id, last.epoch, ledger_topics=["own"])
+    assert isinstance(entry, LedgerEntry) and entry.batch_id == 1
+    assert committed_in(kafka.cluster(), name, last.producer_id, last.epoch + 1, ledger_topics=["own"]) is None
+
+
+@pytest.mark.parametrize("name", ["id", None], ids=["by the id", "though no coordinator knows the id any more"])
+def test_what_was_committed_in_a_ledger_that_moved_is_found_though_no_pointer_leads_there(monkeypatch, name):
+    kafka = KafkaModel(topics={"out": 1})
+    commit(kafka, (0,), ledger="kafka-eos-ledger")
+    commit(kafka, (1,), ledger="own")
+    last = commit(kafka, (2, 3), ledger="third")
+    kafka.groups.clear()
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([], {}))
+    entry = committed_in(kafka.cluster(), name, last.producer_id, last.epoch)
+    assert isinstance(entry, LedgerEntry) and entry.batch_id == 3
+    kafka.topics.delete("third")
+    for named in ((), ["own"]):
+        with pytest.raises(ToolFailed, match="is not known. Nothing was changed"):
+            committed_in(kafka.cluster(), "id", last.producer_id, last.epoch, ledger_topics=named)
+
+
+def test_a_query_whose_record_is_gone_is_not_taken_for_one_that_committed_nothing():
+    kafka = KafkaModel(topics={"out": 1})
+    last = commit(kafka, (0, 1), ledger="own")
+    kafka.partitions[TopicPartition("own", 0)].truncate(0)
+    with pytest.raises(ToolFailed, match="has no record, but its group has a pointer: .* is not known"):
+        committed_in(kafka.cluster(), "id", last.producer_id, last.epoch, ledger_topics=["kafka-eos-ledger"])
 
 
 @pytest.mark.parametrize(
@@ -286,7 +329,10 @@ def test_that_nothing_was_committed_is_not_known_while_the_pointer_of_the_first_
     kafka = KafkaModel(topics={"out": 1, "own": 1})
     cluster = kafka.cluster()
     producer = init_producer_id(cluster, "id", 10_000)
-    assert committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch) is None
+    with pytest.raises(ToolFailed, match="no ledger that could be found has a record of 'id'"):
+        committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch)
+    named = ["kafka-eos-ledger"]
+    assert committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch, ledger_topics=named) is None
     send_pointer(cluster, producer, "own")
     with pytest.raises(ToolFailed, match="pointer .* lacks its marker"):
         committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch)
@@ -302,7 +348,9 @@ def test_what_a_bucket_of_a_query_in_real_time_committed_is_found(committed, kno
     record = BucketRecord(serial=1, offsets={TopicPartition("in", 0): 7}, topic_ids={})
     LedgerTopic(cluster, ledger, name).append_entry(producer, encode(record), timestamp_ms=0)
     end_transaction(cluster, producer, commit=ended)
-    found = committed_in(kafka.cluster(), name if known else None, producer.producer_id, producer.epoch)
+    found = committed_in(
+        kafka.cluster(), name if known else None, producer.producer_id, producer.epoch, ledger_topics=[ledger]
+    )
     assert found == (record if ended else None)
 
 
@@ -391,6 +439,29 @@ def test_a_ledger_topic_that_is_named_and_does_not_exist_is_said(committed, monk
     monkeypatch.setattr(top, "survey", lambda *_, **__: Survey(taken_ms=0))
     (remark,) = top.Look(kafka.cluster(), topics=None, ledger_topics=[there, "typo"])().remarks
     assert said in remark
+
+
+def test_a_query_whose_ledger_has_moved_is_seen_though_its_pointer_has_expired(monkeypatch):
+    kafka = KafkaModel(topics={"out": 1})
+    for number, topic in enumerate(["kafka-eos-ledger", "own"]):
+        commit(kafka, [number], ledger=topic)
+    kafka.groups.clear()
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([], {}))
+    monkeypatch.setattr(query, "Cluster", lambda _: kafka.cluster())
+    monkeypatch.setattr(cluster_watch, "survey", lambda *_, **__: Survey(taken_ms=0))
+    where = ["list", "--bootstrap-servers", "b:1"]
+    for named in ([], ["--ledger-topic", "kafka-eos-ledger"]):
+        done = CliRunner().invoke(query.query, [*where, *named])
+        assert (done.exit_code, "Ledger topics besides kafka-eos-ledger: own." in done.output) == (0, True), done.output
+    shown = CliRunner().invoke(query.query, ["history", "id", *where[1:]])
+    assert (shown.exit_code, "There is" in shown.output) == (0, False), shown.output
+    for topics in (None, ["kafka-eos-ledger"]):
+        assert ClusterWatch(kafka.cluster(), ledger_topics=topics).look().values(LEDGER_BATCH) == {("id",): 1}
+    kafka.topics.delete("own")
+    done = CliRunner().invoke(query.query, where)
+    said = "Not looked into: there is no topic own, or this principal may not describe it."
+    assert (done.exit_code, said in done.output) == (3, True), done.output
+    assert ClusterWatch(kafka.cluster(), ledger_topics=None).look().values(MISSING) == {(): 1}
 
 
 def test_json_says_beside_it_why_there_is_no_query(monkeypatch):
