@@ -45,7 +45,10 @@ class Survivor(NamedTuple):
 ROOMS = {
     # Kerberos needs a KDC: the part `kerberos` of the slow tests.
     "login": Room(
-        ("kafka/auth/[!g]*.py",), ("tests/unit/kafka/auth",), ("tests/unit/kafka/protocol/test_connection.py",), 6
+        ("kafka/auth/[!g]*.py",),
+        ("tests/unit/kafka/auth",),
+        ("tests/unit/kafka/protocol/test_connection.py", "tests/unit/options/test_properties.py"),
+        6,
     ),
     "options": Room(
         (

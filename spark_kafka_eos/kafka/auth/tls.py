@@ -49,10 +49,8 @@ def token_endpoint_trust(properties: Mapping[str, object], jaas: Mapping[str, Se
             return {"ca_pem": _in_lines(properties["https_ca_pem"])}
         case _:
             store = "ssl.truststore."
-            inside = {name.replace(".", "_"): value for name, value in jaas.items() if name.startswith(store)}
-            password = inside.pop("ssl_truststore_password", None)
-            revealed: dict[str, object] = {name: value.reveal() for name, value in inside.items()}
-            return trust(revealed if password is None else revealed | {"ssl_truststore_password": password})
+            inside = ((name.replace(".", "_"), value) for name, value in jaas.items() if name.startswith(store))
+            return trust({name: value if name.endswith("password") else value.reveal() for name, value in inside})
 
 
 def identity(properties: Mapping[str, object]) -> dict[str, object]:

@@ -59,6 +59,7 @@ def test_the_options_do_not_show_themselves():
         (r"a.Plain required b='\n\t\101\7x\q\\' c=d_$-e.f;", {"b": "\n\tA\7xq\\", "c": "d_$-e.f"}),
         ("a.Plain sufficient b='it\\'s' c=\"//no; /*\";", {"b": "it's", "c": "//no; /*"}),
         ("a.Plain optional b=c/d\n;", {"b": "c"}),  # a slash begins a comment
+        ("a.Plain required b='cd\n;", {"b": "cd"}),  # a text ends with its line
         ("Plain required 'b'=c b=d;", {"b": "d"}),
     ],
 )  # fmt: skip

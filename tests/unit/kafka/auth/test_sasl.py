@@ -10,6 +10,7 @@ from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.auth.msk_iam import region_of
 from spark_kafka_eos.kafka.auth.tokens import TokenEndpoint, TokenProvider
 from spark_kafka_eos.options import Secret, Security, source_options
+from tests.unit.kafka.auth.test_jks import TRUSTSTORE
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 JAAS = f'{MODULE} clientId="spark" clientSecret="s3cret"'
@@ -309,6 +310,15 @@ def test_the_token_endpoints_authority_is_its_own(pem):
     assert isinstance(security.token_source, TokenEndpoint) and security.token_source.ca_pem == "text"
     both = {"https.ca.pem": "text", "https.ca.location": pem}
     refused("kafka.https.ca.location", "cannot be combined with", BEARER | PROPERTIES | both)
+
+
+def test_a_truststore_of_the_token_endpoint_is_verified_with_the_password_in_jaas(tmp_path):
+    (tmp_path / "ca.jks").write_bytes(TRUSTSTORE)
+    jaas = f'{JAAS} ssl.truststore.location="{tmp_path}/ca.jks" ssl.truststore.password='
+    endpoint = secured(BEARER | {"sasl.jaas.config": f"{jaas}changeit;"}).token_source
+    assert isinstance(endpoint, TokenEndpoint) and "BEGIN CERTIFICATE" in str(endpoint.ca_pem)
+    given = BEARER | {"sasl.jaas.config": f"{jaas}s3cret;"}
+    refused("kafka.ssl.truststore.password", "the password is wrong, or the file is damaged", given)
 
 
 def test_librdkafka_gets_the_same_and_knows_every_name():
