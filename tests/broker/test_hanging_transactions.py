@@ -22,7 +22,7 @@ from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.kafka.protocol import describe, transactions
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
 from spark_kafka_eos.kafka.protocol.facts import TransactionFacts, open_in
-from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator
+from spark_kafka_eos.kafka.protocol.groups import GroupCoordinator, group_ids
 from spark_kafka_eos.kafka.protocol.producers import producers
 from spark_kafka_eos.kafka.reserved_topics import OFFSETS_TOPIC
 from spark_kafka_eos.ledger.decide import decide_micro_batch
@@ -318,3 +318,21 @@ def test_without_the_markers_of_record_and_pointer_nothing_is_written(made, monk
     assert query.run(query.driver(), 1) == "skipped"
     assert query.run(query.driver(), 2) == "committed"
     assert query.read() == [["0", "1", "2"]] * 2
+
+
+def test_the_groups_of_a_coordinator_that_is_down_are_not_left_out_without_a_word(made):
+    """It is in no list of brokers, and groups have one copy here."""
+    query = made()
+    assert query.run(query.driver(), 0) == "committed"
+
+    def listed():
+        with Cluster(query.options.client) as fresh:
+            return group_ids(fresh)
+
+    names, silent = listed()
+    assert (query.options.ledger_group in names, silent) == (True, {})
+    node = query.away(query.pointers)
+    reason = f"without it, partition 0 of {OFFSETS_TOPIC} has no leader"
+    until(lambda: listed() == ([], {node: reason}))
+    query.back(node)
+    until(lambda: query.options.ledger_group in listed()[0])
