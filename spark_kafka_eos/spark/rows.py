@@ -135,7 +135,9 @@ def sink_rows(
     if not constant_topic and _is_ready(frame.schema, names):
         return frame  # a projection costs Spark some milliseconds of planning per micro-batch
     # As SQL, because a Column costs several JVM calls and a stack inspection per micro-batch.
-    rows = frame.selectExpr(*([] if "key" in names else ["CAST(NULL AS BINARY) AS key"]), *map(_expression, names))
+    kinds = {field.name.lower(): field.dataType for field in frame.schema.fields}
+    expressions = [_expression(name, kinds[name]) for name in names]
+    rows = frame.selectExpr(*([] if "key" in names else ["CAST(NULL AS BINARY) AS key"]), *expressions)
     return rows.withColumn("topic", F.lit(topic)) if constant_topic and topic is not None else rows
 
 
@@ -220,16 +222,27 @@ def _milliseconds(instants: pa.Array) -> pa.Array:
     return pa.array(ticks.fill_null(0).to_numpy() // per_millisecond, mask=np.asarray(ticks.is_null()))
 
 
-def _expression(name: str) -> str:
+def _expression(name: str, kind: DataType) -> str:
     if name in ("key", "value"):
         return f"CAST(`{name}` AS BINARY) AS `{name}`"
+    if not _is_nullable(name, kind):
+        return f"CAST(`{name}` AS {_NESTED[name].simpleString()}) AS `{name}`"
     return f"`{name}`"
+
+
+def _is_nullable(name: str, kind: DataType) -> bool:
+    """Whether the column's type has no NOT NULL within. Literals have (`struct('k' AS key)`), and a null around them is
+    no error: but `toArrow` refuses a null struct whose fields are NOT NULL.
+    """
+    return name not in _NESTED or kind == _NESTED[name]
 
 
 def _is_ready(schema: StructType, names: list[str]) -> bool:
     """Whether the DataFrame has exactly the columns that `_expression` would produce."""
     types = {field.name: field.dataType for field in schema.fields}
     if "key" not in types or sorted(schema.names) != sorted(names):
+        return False
+    if not all(_is_nullable(name, kind) for name, kind in types.items()):
         return False
     return isinstance(types["key"], BinaryType) and isinstance(types["value"], BinaryType)
 

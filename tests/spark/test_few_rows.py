@@ -97,6 +97,29 @@ def test_so_it_does_of_dead_letters(spark: SparkSession, both, topic) -> None:
     assert dict(here.dead_letters) == {"schema": 1}
 
 
+_ERROR = "named_struct('cause', 'mine', 'message', 'm', 'schema_id', 1)"
+_HEADER = "named_struct('key', 'k', 'value', X'01')"
+_SOURCE = "named_struct('topic', 'in', 'partition', 0, 'offset', id, 'timestamp', timestamp'2026-03-04')"
+# Columns made of literals, which Spark declares NOT NULL, of which every other row lacks one; the dead letters.
+LITERALS = {
+    "errors": ([f"if(id % 2 = 0, {_ERROR}, NULL) AS error"], {"mine": 2}),
+    "sources": ([f"{_ERROR} AS error", f"if(id % 2 = 0, {_SOURCE}, NULL) AS source"], {"mine": 4}),
+    "lists of headers": ([f"if(id % 2 = 0, array({_HEADER}), NULL) AS headers"], {}),
+    "headers": ([f"array({_HEADER}, if(id % 2 = 0, {_HEADER}, NULL)) AS headers"], {"invalid-headers": 2}),
+}
+
+
+@pytest.mark.parametrize("name", LITERALS)
+def test_so_it_does_of_literals_that_some_rows_lack(spark: SparkSession, both, topic, name: str) -> None:
+    columns, dead_letters = LITERALS[name]
+    ready = ["CAST(NULL AS BINARY) AS key", "CAST(STRING(id) AS BINARY) AS value", "timestamp'2026-03-04' AS timestamp"]
+    here, by_task = both(
+        spark.range(4).coalesce(1).selectExpr(*ready, *columns), deadLetterTopic=topic("dead", partitions=1)
+    )
+    assert here == by_task
+    assert (dict(here.dead_letters), sum(here.records.values())) == (dead_letters, 4)
+
+
 def test_so_it_does_of_a_row_that_cannot_be_sent(spark: SparkSession, both) -> None:
     here, by_task = both(spark.createDataFrame([("v", 99)], "value string, partition int").coalesce(1))
     assert str(here.error) == str(by_task.error)

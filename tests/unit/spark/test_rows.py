@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from spark_kafka_eos.appending.blocks import ROWS
 from spark_kafka_eos.errors import InvalidSchema
@@ -27,7 +27,18 @@ from spark_kafka_eos.spark.rows import (
 )
 from spark_kafka_eos.spark.schema import HEADERS as HEADERS_OF_SPARK
 
-NESTED: dict[str, DataType] = {"ERROR": ERROR, "SOURCE": SOURCE}
+
+def not_null(kind: DataType) -> DataType:
+    """The type that literals have: nothing within it may be null."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(not_null(kind.elementType), containsNull=False)
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, field.dataType, nullable=False) for field in kind.fields])
+    return kind
+
+
+TYPES: dict[str, DataType] = {"HEADERS": HEADERS_OF_SPARK, "ERROR": ERROR, "SOURCE": SOURCE}
+NESTED = TYPES | {f"{name}_OF_LITERALS": not_null(kind) for name, kind in TYPES.items()}
 ERROR_TYPE = pa.struct([("cause", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
 SOURCE_TYPE = pa.struct(
     [
@@ -54,9 +65,9 @@ class Frame:
         return self
 
 
-def selected(columns: str, *, topic: str | None = "t") -> tuple[str, ...] | None:
+def selected(columns: str, *, topic: str | None = "t", dead_letters: bool = False) -> tuple[str, ...] | None:
     frame = Frame(columns)
-    sink_rows(cast("DataFrame", frame), topic=topic)
+    sink_rows(cast("DataFrame", frame), topic=topic, dead_letters=dead_letters)
     return frame.selected
 
 
@@ -94,6 +105,16 @@ def test_its_own_topics_and_partitions_need_no_projection_either() -> None:
 )
 def test_any_other_frame_is_projected_onto_the_sinks_columns(columns: str, expressions: tuple[str, ...]) -> None:
     assert selected(columns) == expressions
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_type_of_literals_which_are_never_null_becomes_the_sinks_as_a_row_may_lack_them(kind: str) -> None:
+    name = kind.lower()
+    ready = f"key binary, value binary, {name} {kind}"
+    assert selected(ready, dead_letters=True) is None
+    expressions = selected(f"{ready}_OF_LITERALS", dead_letters=True)
+    assert expressions is not None
+    assert expressions[2:] == (f"CAST(`{name}` AS {TYPES[kind].simpleString()}) AS `{name}`",)
 
 
 @pytest.mark.parametrize(
