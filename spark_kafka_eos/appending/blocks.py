@@ -94,7 +94,8 @@ class EncodeSettings:
     `output_topics` are those that rows may go to (KIP-609's pre-registration); if it is empty, to all. `ledger_topic`
     is the query's own, "" without a ledger: no row may go there. `links` is the number of headers to sample
     (`observe.links`). `schema_ids` are columns that `to_confluent` has encoded, with the ids before their values.
-    `least_run` is that of the `Partitioner`.
+    `least_run` is that of the `Partitioner`. Where rows without a key begin differs by batch (`start`) and by task: few
+    of them do not reach every partition, and otherwise batches of few rows would all be written to the same ones.
     Without `dead_letters`, a row that cannot be written is an error.
     """
 
@@ -104,6 +105,7 @@ class EncodeSettings:
     ledger_topic: str = ""
     partitioner: str = "murmur2"
     least_run: int = 1
+    start: int = 0
     compression_type: str = "none"
     max_request_size: int = 1_048_576
     max_buffered_bytes: int = 64 * 1_048_576
@@ -145,7 +147,8 @@ class BlockEncoder:
         self._clock = clock
         self._targets = dict(settings.targets)
         self._allowed = {output.topic: output for output in settings.output_topics}
-        self._partitioner = Partitioner(settings.partitioner, start=task, least_run=settings.least_run)
+        start = settings.start + task
+        self._partitioner = Partitioner(settings.partitioner, start=start, least_run=settings.least_run)
         self._pending: dict[TopicPartition, _PendingRows] = {}
         self._buffered = 0
         self._retained = 0  # at most: the Arrow batches that contain what is buffered

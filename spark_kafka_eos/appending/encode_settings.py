@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 
 from spark_kafka_eos.appending.blocks import EncodeSettings, Target
@@ -24,10 +25,12 @@ def encode_settings(
     query_id: str | None = None,
     batch_id: int | None = None,
     schema_ids: frozenset[tuple[str, int]] = frozenset(),
+    batch_name: str = "",
 ) -> EncodeSettings:
     """For rows that all go to `topic`, or each to its own topic, limited to `outputTopics` if set. `topics` are those
     of the rows' own that the user's code names: if one does not exist, that is no row's fault. `query_id` and
-    `batch_id` are for the headers of dead letters.
+    `batch_id` are for the headers of dead letters. `batch_name` is one that no other batch has: the partition where
+    rows without a key begin follows from it, so that all tasks and their attempts agree.
 
     With a `cluster`, the topics are looked up here, so that all tasks agree; raises UnknownTopic, and
     ConfigurationError for a topic that no record may go to, and for a declared partition that does not exist. Without
@@ -61,6 +64,7 @@ def encode_settings(
         output_topics=options.output_topics,
         ledger_topic=options.ledger_topic,
         partitioner=options.partitioner,
+        start=zlib.crc32(batch_name.encode()),
         compression_type=options.compression_type,
         max_request_size=options.max_request_size,
         links=options.open_telemetry_links,

@@ -322,6 +322,7 @@ class MicroBatchWriter:
             query_id=batch.query_id,
             batch_id=batch.batch_id,
             schema_ids=rows.schema_ids,
+            batch_name=folder,
         )
         frame, attempts = rows.frame, itertools.count()
 

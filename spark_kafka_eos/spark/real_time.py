@@ -279,7 +279,12 @@ class RealTimeWriter:
     ) -> None:
         settings = replace(
             encode_settings(
-                self._options, self._options.topic, cluster, query_id=batch.query_id, batch_id=batch.batch_id
+                self._options,
+                self._options.topic,
+                cluster,
+                query_id=batch.query_id,
+                batch_id=batch.batch_id,
+                batch_name=f"{batch.query_id}/{batch.batch_id}",
             ),
             least_run=_LEAST_RUN,
         )

@@ -121,7 +121,12 @@ class _Sink(QuickAck):
             importlib.import_module("pandas")
         # The task looks up the topics, because none of our code runs on the driver before it.
         settings = encode_settings(
-            self._options, self._options.topic, query_id=query_id, batch_id=batch_id, schema_ids=self._schema_ids
+            self._options,
+            self._options.topic,
+            query_id=query_id,
+            batch_id=batch_id,
+            schema_ids=self._schema_ids,
+            batch_name=folder,
         )
         task = task_context().partitionId()
         return stage_rows(batches, self._options.client, settings, self._staging, folder, task)

@@ -320,7 +320,8 @@ def test_rows_without_a_key_stay_together(pipe: Pipe) -> None:
     pipe.produce(0, 240)
     assert pipe.start(once=True).awaitTermination(60)
     messages = read_topic(pipe.kafka.bootstrap, pipe.target, "read_committed")
-    assert Counter(message.partition() for message in messages) == {0: 100, 1: 100, 2: 40}
+    counts = Counter(message.partition() for message in messages)
+    assert sorted(counts.values()) == [40, 100, 100], "which partition is the first one differs by batch"
 
 
 def test_a_stream_ends_at_its_last_offsets_or_is_refused(pipe: Pipe) -> None:

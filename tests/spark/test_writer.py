@@ -331,6 +331,17 @@ WAYS = pytest.mark.parametrize("way", ["foreachBatch", "sink"])
 
 
 @WAYS
+def test_rows_without_a_key_reach_other_partitions_in_each_batch(spark, options, topic, source, tmp_path, way):
+    reader = spark.readStream.format("kafka-eos").options(subscribe=source(0, 8), startingOffsets="earliest")
+    bootstrap, name = options["kafka.bootstrap.servers"], topic("spread", partitions=12)
+    reader = reader.options(**{"kafka.bootstrap.servers": bootstrap, "maxOffsetsPerTrigger": "1"})
+    start(reader.load().select("value"), options | {"topic": name}, way, tmp_path / "checkpoint")
+    partitions = [record.partition() for record in read_committed(bootstrap, name)]
+    assert len(partitions) == 8
+    assert len(set(partitions)) > 2, "by chance, that fails once in 20,000 runs"
+
+
+@WAYS
 def test_a_lost_checkpoint_continues_where_the_last_transaction_ended(spark, options, source, tmp_path, way):
     def stream(**starting: str) -> DataFrame:
         reader = spark.readStream.format("kafka-eos").options(**starting)

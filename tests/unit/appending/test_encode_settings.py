@@ -1,8 +1,12 @@
 """Which partitions a batch is known to write before its rows are encoded."""
 
+from collections import Counter
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
-from spark_kafka_eos.appending.blocks import EncodeSettings, Target
+from spark_kafka_eos.appending.blocks import BlockEncoder, EncodeSettings, Target
 from spark_kafka_eos.appending.encode_settings import encode_settings, known_partitions, target
 from spark_kafka_eos.errors import ConfigurationError
 from spark_kafka_eos.kafka.partitions import TopicPartition
@@ -59,3 +63,23 @@ def test_a_ledger_topic_that_a_gateway_gives_another_name_is_known_by_its_id(mon
         "spark_kafka_eos.kafka.protocol.describe.topic_limits", lambda _, names: dict.fromkeys(names, TopicLimits())
     )
     assert [target(kafka.cluster(), topic, ledger).reserved for topic in ("alias", "orders")] == [LEDGER, None]
+
+
+def test_batches_of_a_few_rows_without_a_key_reach_all_partitions_evenly():
+    options = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"})
+    three = pa.record_batch([pa.nulls(3, pa.binary()), pa.array([b"v"] * 3)], ["key", "value"])
+    found: Counter[int] = Counter()
+    for number in range(1_000):
+        where = replace(
+            encode_settings(options, "t", batch_name=f"{number}-{'a' * 32}"), targets={"t": Target(partitions=12)}
+        )
+        encoder = BlockEncoder(where, 0, pytest.fail, lambda: 1)
+        for block in [*encoder.add(three), *encoder.finish()]:
+            found[block.partition.partition] += block.records
+    assert found.keys() == set(range(12))
+    assert all(200 < count < 300 for count in found.values()), found
+
+
+def test_all_tasks_and_attempts_of_a_batch_begin_at_the_same_partition():
+    options = sink_options({"kafka.bootstrap.servers": "b:1", "kafka.transactional.id": "id"})
+    assert encode_settings(options, "t", batch_name="7-a") == encode_settings(options, "t", batch_name="7-a")
