@@ -10,13 +10,15 @@ Pure.
 | a cluster | up to about `SMALL_BYTES` | driver | as fast as on one machine: task results contain the blocks |
 | a cluster | larger | executors | the driver's network would be the bottleneck |
 
-The size of a batch is estimated from its number of source offsets and the bytes per offset of the previous batch. A
-wrong estimate only costs time: a task whose blocks exceed `SMALL_BYTES` reports this before anything is appended, and
-the executors append the batch instead.
+The size of a batch is estimated from its number of source offsets and the most bytes per offset of the last batches
+with output. A wrong estimate only costs time: a task whose blocks exceed `SMALL_BYTES` reports this before anything is
+appended, and the executors append the batch instead.
 
 In a classic session, a batch up to about `SMALL_BYTES` needs no encode tasks either: the driver gets the rows and
 encodes them. A wrong estimate then takes the driver's memory. So only what was measured counts, and the first batch of
-a run has encode tasks: a driver that died of such a batch starts again with them.
+a run has encode tasks: a driver that died of such a batch starts again with them. A batch without output measures
+nothing: a filter or a window may let nothing out for long, and then all at once. Nor does the size of a batch without
+new offsets, in which windows close, follow from their number.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ Mode = Literal["driver", "executors"]
 SMALL_BYTES = 1_000_000
 # For a query's first batch: a high estimate, so that it errs towards the executors.
 FIRST_BYTES_PER_OFFSET = 1_000.0
-
+# Above this number of offsets, encode tasks are worth their start, and an estimate from a filter's few rows is too
+# risky for the driver's memory: 10 MB if the filter lets all of them pass, and they have 1,000 bytes.
+FEW_OFFSETS = 10_000
 
 # The bytes for which an append task is worth its start. A coordinator adds partitions to a transaction for one task
 # after the other, 4 ms each with TV2 (docs/performance-scale.md), in which a task sends about half of this.
@@ -79,10 +83,12 @@ def choose(
     batch: MicroBatch,
     bytes_per_offset: float | None = None,
 ) -> Choice:
-    """The append mode for `batch`. `bytes_per_offset` was measured in the query's previous batch; None before that."""
+    """The append mode for `batch`. `bytes_per_offset` was measured in earlier batches of the query, and is more than 0;
+    None before that.
+    """
     count = offsets(batch)
     measured = None if count is None or bytes_per_offset is None else count * bytes_per_offset
-    few = session.classic and measured is not None and measured <= SMALL_BYTES
+    few = session.classic and measured is not None and 0 < measured <= SMALL_BYTES and (count or 0) <= FEW_OFFSETS
     if asked != "auto":
         return Choice(mode=asked, reason="as configured", few=few and asked == "driver")
     if not session.classic:

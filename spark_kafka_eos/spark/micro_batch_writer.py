@@ -8,6 +8,7 @@ import itertools
 import pickle
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -60,6 +61,9 @@ _log = logger(__name__)
 # and more for the record batches on their way. So a driver that runs one query after the other would grow with each.
 # An idle thread is used before another one is started, so there are as many as ever appended at the same time.
 _threads = ThreadPoolExecutor(max_workers=10_000, thread_name_prefix="kafka-eos-append")
+
+_MEASURED = 8  # batches with output, whose sizes tell what the next one has
+_TOO_LARGE = "spark.driver.maxResultSize"  # in Spark's message; there is no error class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +135,7 @@ class MicroBatchWriter:
         self._cluster: Cluster | None = None
         self._checked = False  # by the preflight
         self._transaction: Committer | None = None
-        self._bytes_per_offset: float | None = None  # of the last batch that was committed here
+        self._bytes_per_offset: deque[float] = deque(maxlen=_MEASURED)  # of the last that were committed here
 
     def __getstate__(self) -> dict[str, object]:
         of_this_process = ("_first_call", "_calls", "_cluster", "_transaction")
@@ -178,8 +182,8 @@ class MicroBatchWriter:
                 if error.committed == "everything":  # according to the ledger
                     self._note_incomplete(batch, participant, error.committed)
                 raise
-        if report.outcome == "committed" and (count := offsets(batch)):
-            self._bytes_per_offset = report.bytes / count
+        if report.outcome == "committed" and report.bytes and (count := offsets(batch)):
+            self._bytes_per_offset.append(report.bytes / count)
         if report.outcome == "skipped" and query.needs_evaluation():
             _evaluate(batch_df, batch)
         return report
@@ -227,10 +231,11 @@ class MicroBatchWriter:
         named = [*names(rows.output_topics), *rows.topics, *([rows.topic] if rows.topic else [])]
         refuse_loop(cluster, self._options, batch, named)
         folder = folder_of(batch.batch_id)
-        way = self._way(session, cluster, rows, choice, staging, folder, batch, leftovers)
+        way = self._way(session, cluster, rows, choice, staging, folder, batch)
 
         def write(identity: ProducerIdentity) -> Appended:
             attempt.appending()
+            staging.clean_all(leftovers)
             appended = way(identity)
             refuse_loop(cluster, self._options, batch, appended.topics)  # rows may have named others
             attempt.commit_begins()
@@ -308,7 +313,6 @@ class MicroBatchWriter:
         staging: Staging,
         folder: str,
         batch: MicroBatch,
-        leftovers: Sequence[str],
     ) -> Callable[[ProducerIdentity], Appended]:
         """The function that appends the rows to the transaction, according to `choice`."""
         if rows.frame is None:
@@ -347,8 +351,6 @@ class MicroBatchWriter:
             return by_executors
         task = StagingTask(self._options.client, settings, staging, folder, rows.rows_of)
         stage = functools.partial(_stage_here if choice.few and _has_arrow(rows) else _stage, rows.frame, task)
-        if not choice.small:
-            stage = functools.partial(self._with_room, stage, staging, batch, leftovers)
         by_driver = BlockAppender(
             cluster, self._options, staging, stage, batch.batch_id, append=in_shared_thread(append)
         )
@@ -371,25 +373,6 @@ class MicroBatchWriter:
             return []
         return staging.folders_before(batch.batch_id + 1)
 
-    def _with_room(
-        self, stage: Callable[[], Sequence[EncodeReport]], staging: Staging, batch: MicroBatch, leftovers: Sequence[str]
-    ) -> Sequence[EncodeReport]:
-        """Stage after removing `leftovers`, and if there is room for what the batch probably needs. Tasks look, too.
-
-        After a refusal, a restarted query does not know what its batch needs: only its tasks look, so a wrong estimate
-        does not stop it for good.
-        """
-        for folder in leftovers:
-            staging.clean(folder)
-        if self._bytes_per_offset is not None and (count := offsets(batch)):
-            bytes_per_offset = self._bytes_per_offset
-            what = (
-                f"batch {batch.batch_id}, with {count:,} offsets and {bytes_per_offset:,.0f} bytes for each as in the "
-                "last batch,"
-            )
-            staging.admit(round(count * bytes_per_offset), what)
-        return stage()
-
     def _choose(self, session: SparkSession, batch: MicroBatch) -> Choice:
         kind = self._session_kind(session)
         if self._options.append_mode == "executors" and not kind.classic:
@@ -398,7 +381,7 @@ class MicroBatchWriter:
                 "executors requires a classic Spark session: Spark Connect does not show whether a task ran twice",
                 action="Set appendMode=driver or appendMode=auto.",
             )
-        return choose(self._options.append_mode, kind, batch, self._bytes_per_offset)
+        return choose(self._options.append_mode, kind, batch, max(self._bytes_per_offset, default=None))
 
 
 def _stage(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
@@ -412,8 +395,17 @@ def _has_arrow(rows: BatchRows) -> bool:
 
 
 def _stage_here(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
-    """The same without a task that encodes: few rows are here sooner than at a second Python worker."""
-    return [task.stage(iter(rows.toArrow().to_batches()), 0)]
+    """The same without a task that encodes: few rows are here sooner than at a second Python worker. If they are too
+    many for Spark to give them to the driver, they get tasks.
+    """
+    try:
+        table = rows.toArrow()
+    except Exception as error:
+        if _TOO_LARGE not in str(error):
+            raise
+        _log.info("the batch has more rows than expected, and is computed again by tasks that encode them")
+        return _stage(rows, task)
+    return [task.stage(iter(table.to_batches()), 0)]
 
 
 def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:

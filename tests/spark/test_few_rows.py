@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,22 +210,36 @@ def test_a_column_of_nulls_without_a_type_is_refused_by_both_sinks_as_by_the_bui
         sink_rows(untyped, topic=named.get("topic"))
 
 
-def test_only_the_first_batch_of_a_writer_has_an_encode_task_if_the_others_are_small(
-    spark: SparkSession, bootstrap: str, topic, options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fourth batch is not as small as its number of offsets says: what is too large for a message is staged."""
-    name = topic("in", partitions=1)
-    stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap)
-    frame = stream.options(subscribe=name, startingOffsets="earliest").load()
-    large = F.expr("if(int(string(value)) < 30, '', repeat('x', 300000))")
-    frame = frame.select(F.col("value").alias("key"), F.concat("value", large).alias("value"))
-    encoded: list[str] = []
+@pytest.fixture
+def small_results(spark: SparkSession) -> Iterator[None]:
+    """Tasks may return 1 MB to the driver. Spark reads this where it begins a stage."""
+    conf, name = spark.sparkContext._jsc.sc().conf(), "spark.driver.maxResultSize"
+    before = conf.get(name, "1g")
+    conf.set(name, "1m")
+    yield
+    conf.set(name, before)
+
+
+@pytest.mark.usefixtures("small_results")
+def test_rows_that_spark_does_not_give_to_the_driver_get_tasks_that_encode_them(spark: SparkSession, both) -> None:
+    rows = spark.range(3_000).coalesce(1).selectExpr("repeat('x', 1000) AS value", "timestamp'2026-03-04' AS timestamp")
+    with pytest.raises(Exception, match="maxResultSize"):
+        rows.toArrow()
+    here, by_task = both(rows, **{"kafka.compression.type": "gzip"})
+    assert here == by_task
+    assert sum(here.records.values()) == 3_000
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What encodes each batch, as far as it has begun."""
+    names: list[str] = []
 
     def note(name: str) -> None:
         stage = getattr(micro_batch_writer, name)
 
         def noted(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
-            encoded.append(name)
+            names.append(name)
             reports: Sequence[EncodeReport] = stage(rows, task)
             return reports
 
@@ -233,6 +247,38 @@ def test_only_the_first_batch_of_a_writer_has_an_encode_task_if_the_others_are_s
 
     note("_stage")
     note("_stage_here")
+    return names
+
+
+@pytest.mark.usefixtures("small_results")
+def test_what_a_filter_lets_through_after_batches_without_output_goes_to_no_driver(
+    spark: SparkSession, bootstrap: str, topic, options, tmp_path: Path, encoded: list[str]
+) -> None:
+    name, producer = topic("in", partitions=1), Producer({"bootstrap.servers": bootstrap})
+    for number in range(400):
+        producer.produce(name, value=b"%d" % number)
+    assert producer.flush(30) == 0
+    stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap)
+    stream = stream.options(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="100")
+    rows = stream.load().where("offset >= 200").selectExpr("value AS key", "repeat('x', 20000) AS value")
+    writer = TransactionalWriter(options | {"kafka.compression.type": "gzip"})
+    query = rows.writeStream.foreachBatch(writer).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    keys = [int(message.key() or b"") for message in read_committed(bootstrap, options["topic"])]
+    assert sorted(keys) == list(range(200, 400))
+    assert encoded[:3] == ["_stage"] * 3, "nothing was measured"
+    assert encoded[3:] == ["_stage_here", "_stage"], "gzip leaves less of it than Spark returns"
+
+
+def test_only_the_first_batch_of_a_writer_has_an_encode_task_if_the_others_are_small(
+    spark: SparkSession, bootstrap: str, topic, options, tmp_path: Path, encoded: list[str]
+) -> None:
+    """The fourth batch is not as small as its number of offsets says: what is too large for a message is staged."""
+    name = topic("in", partitions=1)
+    stream = spark.readStream.format("kafka-eos").option("kafka.bootstrap.servers", bootstrap)
+    frame = stream.options(subscribe=name, startingOffsets="earliest").load()
+    large = F.expr("if(int(string(value)) < 30, '', repeat('x', 300000))")
+    frame = frame.select(F.col("value").alias("key"), F.concat("value", large).alias("value"))
     writer, producer = TransactionalWriter(options), Producer({"bootstrap.servers": bootstrap})
     for first in range(0, 40, 10):
         for number in range(first, first + 10):

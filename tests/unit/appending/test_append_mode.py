@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from spark_kafka_eos.appending.append_mode import SMALL_BYTES, Choice, SessionKind, append_tasks, choose, offsets
+from spark_kafka_eos.appending.append_mode import (
+    FEW_OFFSETS,
+    SMALL_BYTES,
+    Choice,
+    SessionKind,
+    append_tasks,
+    choose,
+    offsets,
+)
 from spark_kafka_eos.kafka.partitions import TopicPartition
 from spark_kafka_eos.micro_batch import MicroBatch
 from tests.batches import reads
@@ -102,6 +110,15 @@ def test_a_batch_whose_size_was_measured_as_small_needs_no_encode_tasks(session)
     assert not choose("auto", session, SMALL, SMALL_BYTES / 100 + 1).few
     assert not choose("auto", session, SMALL).few, "nothing was measured yet"
     assert not choose("auto", session, UNKNOWN, 1.0).few
+
+
+def test_a_batch_without_new_offsets_in_which_windows_may_close_has_encode_tasks():
+    assert not choose("auto", CLUSTER, batch({ONE: 7}, {ONE: 7}), 1.0).few
+
+
+def test_many_offsets_have_encode_tasks_however_little_a_filter_let_through_before():
+    assert choose("auto", CLUSTER, batch({ONE: 0}, {ONE: FEW_OFFSETS}), 0.001).few
+    assert not choose("auto", CLUSTER, batch({ONE: 0}, {ONE: FEW_OFFSETS + 1}), 0.001).few
 
 
 def test_append_tasks_as_configured_need_encode_tasks_and_so_does_spark_connect():

@@ -29,7 +29,6 @@ from spark_kafka_eos.errors import (
     LedgerRefused,
     PreflightFailed,
     ReplayFailed,
-    StagingFull,
     UnknownTopic,
 )
 from spark_kafka_eos.kafka.partitions import TopicPartition
@@ -79,6 +78,11 @@ class Kafka(KafkaModel):
         return [entry.batch_id for entry in self.batches()]
 
 
+def batch_of(number: int, start: int, end: int) -> MicroBatch:
+    sources = reads({ORDERS: start}, {ORDERS: end})
+    return MicroBatch(query_id="q", batch_id=number, digest=f"{number}", sources=sources)
+
+
 class Query:
     """The running query, in a run of its own; a test may change what it is asked for."""
 
@@ -94,8 +98,7 @@ class Query:
         """No listener."""
 
     def micro_batch(self, number: int) -> MicroBatch:
-        start, end = {ORDERS: 10 * number}, {ORDERS: 10 * number + 10}
-        return MicroBatch(query_id="q", batch_id=number, digest=f"{number}", sources=reads(start, end))
+        return batch_of(number, 10 * number, 10 * number + 10)
 
     def after_others(self, batch: MicroBatch) -> MicroBatch:
         return batch
@@ -148,10 +151,10 @@ def test_the_preflight_runs_once_before_the_first_batch_whichever_that_is(kafka,
     assert (kafka.preflights, kafka.numbers()) == (1, [0, 1])
 
 
-def test_a_batchs_size_is_estimated_from_the_previous_batch(writer_of):
+def test_a_batch_without_output_says_nothing_of_the_next_ones_size(writer_of):
     writer = writer_of(appendMode="auto")
     assert run(writer, 0).append_reason.startswith("10 offsets result in about 10,000 bytes")
-    assert run(writer, 1).append_reason.startswith("10 offsets result in about 0 bytes")
+    assert run(writer, 1).append_reason.startswith("10 offsets result in about 10,000 bytes")
 
 
 class Encoded:
@@ -212,17 +215,28 @@ def test_without_a_transactional_id_nobody_knows_whose_they_are(kafka, writer_of
     assert frame.staging == [killed]
 
 
-def test_a_batch_for_which_there_is_no_room_is_refused_before_its_tasks_run(kafka, writer_of, frame, monkeypatch):
-    monkeypatch.setattr(LocalFiles, "space", lambda _: Space(free=50_001_000, total=1_000_000_000))
+def test_a_batchs_size_is_estimated_from_the_largest_of_the_last_ones(kafka, writer_of, tmp_path):
+    writer, sizes = writer_of(appendMode="auto"), [20, 2_000, *[20] * 9]
+    expected = []
+    for number, size in enumerate(sizes):
+        frame: Any = Encoded(encode_record(b"key", bytes(size), 0), tmp_path)
+        reason = commit(writer, number, frame, BatchRows(frame=frame)).append_reason
+        expected.append(int(reason.split("about ")[1].split(" bytes")[0].replace(",", "")))
+    small, large = expected[1], expected[2]
+    assert 20 <= small < 200 and 2_000 <= large < 2_200
+    assert expected == [10_000, small, *[large] * 8, small]
+
+
+def test_a_batch_with_much_output_of_few_offsets_does_not_stop_the_next_one(
+    kafka, query, writer_of, frame, monkeypatch
+):
+    """The first one is a window's end, of 2 kB. For the second one's 100,000 offsets that would be 200 MB."""
+    monkeypatch.setattr(LocalFiles, "space", lambda _: Space(free=60_000_000, total=1_000_000_000))
+    ends = [0, 1, 100_001]
+    monkeypatch.setattr(query, "micro_batch", lambda number: batch_of(number, ends[number], ends[number + 1]))
     writer = writer_of()
-    commit(writer, 0, frame, BatchRows(frame=frame))  # its size is unknown, so only its tasks look
-    frame.staging = None
-    with pytest.raises(
-        StagingFull, match=r"batch 1, with 10 offsets and 2\d\d bytes for each as in the last batch, needs"
-    ):
-        commit(writer, 1, frame, BatchRows(frame=frame))
-    assert frame.staging is None and kafka.numbers() == [0]
-    assert commit(writer_of(), 1, frame, BatchRows(frame=frame)).outcome == "committed"
+    for number in range(2):
+        commit(writer, number, frame, BatchRows(frame=frame))
     assert kafka.numbers() == [0, 1]
 
 
