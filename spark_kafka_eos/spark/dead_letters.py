@@ -56,7 +56,7 @@ def split_errors(frame: DataFrame, decoded: str) -> tuple[DataFrame, DataFrame]:
     to them, because a decoder may say something else when it is asked again: in another process, or a second later. An
     executor that is lost meanwhile fails the batch. `to_dead_letters` keeps nothing.
     """
-    with stop_recognized(frame.sparkSession):
+    with stop_recognized(frame.sparkSession, lambda: None):  # the writer may have been called before
         frame = frame.localCheckpoint()  # not `persist`: Spark would decode again what it has lost
     good, dead = frame.where(_error(decoded).isNull()), frame.where(_error(decoded).isNotNull())
     originals = [name for name in ("key", "value", "headers") if name in frame.columns]

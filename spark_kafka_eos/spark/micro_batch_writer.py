@@ -46,6 +46,7 @@ from spark_kafka_eos.spark.arrow_batches import small_arrow_batches
 from spark_kafka_eos.spark.encode_stage import REPORT, RowsOf, StagingTask
 from spark_kafka_eos.spark.executor_append import append_stage
 from spark_kafka_eos.spark.jvm import RunningQuery, session_kind
+from spark_kafka_eos.spark.stopping import stop_recognized
 from spark_kafka_eos.transaction.begun import BatchMark, BegunBatches, begun_batches
 from spark_kafka_eos.transaction.calls import Attempt, WriterCall, WriterCalls, calls_of, cluster_of
 from spark_kafka_eos.transaction.commit import Committer, commit_batch, committer
@@ -113,6 +114,12 @@ class BegunBatch:
         unknown = (in_doubt or second) and not self.mark.repeatable
         self.batches.end(self.mark, "unknown" if unknown else "failed")
 
+    def committed(self) -> Committed:
+        """What may be committed after an error that does not say so: one of Spark."""
+        if self.mark.repeatable:  # another call may have written to this batch
+            return "acknowledged"
+        return "unknown" if self.attempt is not None and self.attempt.committing else "nothing"
+
 
 class MicroBatchWriter:
     """Commits the micro-batches of one query; see TransactionalWriter. It pickles without its connections."""
@@ -148,15 +155,18 @@ class MicroBatchWriter:
     @contextmanager
     def begin(self, batch_df: DataFrame, batch_id: int) -> Iterator[BegunBatch]:
         """Enter it before anything else: unless the batch is committed in the block, the next ones are refused."""
-        query = self._running_query(batch_df, self._options.checkpoint_location)
-        batches, relaxed = begun_batches(query.key, query.run_id), self._options.delivery_guarantee == "at-least-once"
-        mark = batches.begin(batch_id, self._options.transactional_id, repeatable=relaxed)
-        begun = BegunBatch(batch_df, query, batches, mark)
-        try:
-            yield begun
-        except BaseException as error:
-            begun.failed(error)
-            raise
+        begun: BegunBatch | None = None
+        with stop_recognized(batch_df.sparkSession, lambda: begun.committed() if begun else "nothing"):
+            query = self._running_query(batch_df, self._options.checkpoint_location)
+            batches = begun_batches(query.key, query.run_id)
+            relaxed = self._options.delivery_guarantee == "at-least-once"
+            mark = batches.begin(batch_id, self._options.transactional_id, repeatable=relaxed)
+            begun = BegunBatch(batch_df, query, batches, mark)
+            try:
+                yield begun
+            except BaseException as error:
+                begun.failed(error)
+                raise
 
     def commit(self, begun: BegunBatch, rows: BatchRows, table: TableRows | None = None) -> CommitReport:
         """Commit `rows` as the output of this batch, and with them those of `table`."""
@@ -184,8 +194,8 @@ class MicroBatchWriter:
                 raise
         if report.outcome == "committed" and report.bytes and (count := offsets(batch)):
             self._bytes_per_offset.append(report.bytes / count)
-        if report.outcome == "skipped" and query.needs_evaluation():
-            _evaluate(batch_df, batch)
+        if report.outcome == "skipped":
+            _evaluate(batch_df, query, batch)
         return report
 
     def _note_incomplete(self, batch: MicroBatch, participant: Participant | None, committed: Committed) -> None:
@@ -408,13 +418,15 @@ def _stage_here(rows: DataFrame, task: StagingTask) -> Sequence[EncodeReport]:
     return [task.stage(iter(table.to_batches()), 0)]
 
 
-def _evaluate(batch_df: DataFrame, batch: MicroBatch) -> None:
-    """Have Spark compute the rows of a committed batch and discard them.
+def _evaluate(batch_df: DataFrame, query: RunningQuery, batch: MicroBatch) -> None:
+    """Have Spark compute the rows of a committed batch and discard them, if it needs that.
 
     Only this advances state store and watermark, and Spark fails a batch that did not write its state.
     """
-    _log.info("batch %d of query %s is recomputed to restore the query's state", batch.batch_id, batch.query_id)
     try:
+        if not query.needs_evaluation():
+            return
+        _log.info("batch %d of query %s is recomputed to restore the query's state", batch.batch_id, batch.query_id)
         batch_df.write.format("noop").mode("overwrite").save()
     except Exception as error:
         raise ReplayFailed(

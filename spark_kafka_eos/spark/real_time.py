@@ -161,7 +161,7 @@ class RealTimeWriter:
         session = ranges.sparkSession
         if not is_classic(session):
             raise ConfigurationError("real_time", "needs a classic Spark session", action="Use micro-batches.")
-        with stop_recognized(session):
+        with stop_recognized(session, lambda: "earlier"):
             query = RunningQuery(ranges, self._options.checkpoint_location)
             batch = replace(query.micro_batch(batch_id), run_id=query.run_id)
             with self._turn:

@@ -23,7 +23,7 @@ from types import FrameType
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_kafka_eos.errors import KafkaEosError, TransactionAborted
+from spark_kafka_eos.errors import CommitOutcomeUnknown, Committed, KafkaEosError, TransactionAborted
 from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.spark.jvm import before_shutdown, comes_from_spark, is_classic, is_stopped
 
@@ -37,24 +37,28 @@ _PATIENCE = 0.8  # for a batch to end before its query is stopped, as a part of 
 
 
 @contextmanager
-def stop_recognized(session: SparkSession) -> Iterator[None]:
+def stop_recognized(session: SparkSession, committed: Callable[[], Committed | None]) -> Iterator[None]:
     """Let Spark recognize an error of this context as the stop of its query, if that caused it.
 
     The context is a part of foreachBatch. The error stays an error, because Spark would take a normal return for a
-    batch that is done.
+    batch that is done. `committed` says what is when a call of Spark has failed, whose error does not know; None if
+    nobody does.
     """
     try:
         yield
     except Exception as error:
         if comes_from_spark(error) and is_stopped(session):
-            raise _of_stop(error) from None
+            raise _of_stop(error, committed) from None
         raise
 
 
-def _of_stop(error: Exception) -> KafkaEosError:
+def _of_stop(error: Exception, committed: Callable[[], Committed | None]) -> KafkaEosError:
     """`error`, or what a stop means for the batch, in a text that Spark can search."""
     if not isinstance(error, KafkaEosError):
-        error = TransactionAborted("the query was stopped in the middle of a batch", action="Its next start writes it.")
+        known = committed()
+        kind = CommitOutcomeUnknown if known == "unknown" else TransactionAborted
+        error = kind("the query was stopped in the middle of a batch", action="Its next start goes on with it.")
+        error.committed = known
     return error.replaced(action=f"{error.action} ({_SAYS_STOPPED})")
 
 

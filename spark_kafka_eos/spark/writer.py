@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame
 
 from spark_kafka_eos.appending.report import CommitReport
 from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
+from spark_kafka_eos.kafka.logs import logger
 from spark_kafka_eos.options import SinkOptions, WriteKind, sink_options
 from spark_kafka_eos.options.outputs import OutputTopic
 from spark_kafka_eos.options.sink_parser import output_topics_of, require_declared
@@ -33,8 +34,9 @@ from spark_kafka_eos.spark.features import require_spark
 from spark_kafka_eos.spark.jvm import running_batch
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.spark.rows import check_schema, schema_ids, sink_rows
-from spark_kafka_eos.spark.stopping import stop_recognized
 from spark_kafka_eos.transaction.begun import begun_batches
+
+_log = logger(__name__)
 
 
 class BatchTransaction:
@@ -134,7 +136,15 @@ def _computed_once(frame: DataFrame) -> Iterator[None]:
     try:
         yield
     finally:
+        _unpersist(frame)
+
+
+def _unpersist(frame: DataFrame) -> None:
+    """Never raises: the batch is settled, whatever Spark answers, and its own error is more important."""
+    try:
         frame.unpersist()
+    except Exception as error:  # noqa: BLE001 - Spark's, each session has its own
+        _log.warning("the rows of a batch stay persisted until Spark drops them: %s", str(error).partition("\n")[0])
 
 
 def _is_persisted(frame: DataFrame) -> bool:
@@ -201,7 +211,7 @@ class TransactionalWriter:
         Raises LedgerRefused if going on could lose or repeat data. Any other
         KafkaEosError is raised after the transaction was aborted, or says what is known about its outcome.
         """
-        with stop_recognized(batch_df.sparkSession), self._writer.begin(batch_df, batch_id) as begun:
+        with self._writer.begin(batch_df, batch_id) as begun:
             if participant is not None:
                 require_one(participant)
             with nullcontext() if participant is None else _computed_once(batch_df):
@@ -216,7 +226,7 @@ class TransactionalWriter:
 
     def write_ranges(self, ranges: DataFrame, batch_id: int, rows_of: RowsOf) -> None:
         """Commit the rows that the encode tasks make of these offset ranges: for `arrow_stream`."""
-        with stop_recognized(ranges.sparkSession), self._writer.begin(ranges, batch_id) as begun:
+        with self._writer.begin(ranges, batch_id) as begun:
             rows = BatchRows(
                 frame=ranges,
                 topic=self._options.topic,

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.java_gateway import ensure_callback_server_started
@@ -157,6 +158,43 @@ def test_stop_while_a_table_commits_writes_the_batch_again_before_the_query_ends
     assert (query.exception(), uncaught, table.attempts) == (None, [], 2)
     written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
     assert sorted(int(message.value() or b"") for message in written) == sorted(table.rows) == list(range(ROWS))
+
+
+def test_stop_while_a_table_commits_without_spark_completes_the_batch(numbers, options, uncaught, tmp_path):
+    committing, go_on, errors = threading.Event(), threading.Event(), list[BaseException]()
+
+    class Table(InMemory):
+        def commit(self, rows: Any, token: str | None, *, after: int) -> None:
+            if rows is not None:  # else it is fenced
+                committing.set()
+                assert go_on.wait(120)
+                self.rows += rows
+            self.now = TableVersion(version=after + 1, token=token)
+
+    table, writer = Table(tmp_path), TransactionalWriter(options)
+
+    def both(batch_df: DataFrame, batch_id: int) -> None:
+        try:
+            with writer.transaction(batch_df, batch_id, participant=table) as transaction:
+                transaction.write(batch_df.selectExpr("string(n) AS value"))
+                transaction.write_table([1])
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    query = numbers.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(both).start()
+    assert committing.wait(120), query.exception()
+    stopping = threading.Thread(target=query.stop)
+    stopping.start()
+    while query.isActive:
+        time.sleep(0.02)
+    go_on.set()
+    stopping.join(120)
+    assert (errors, query.exception(), uncaught) == ([], None, [])
+    assert writer.last_commit is not None
+    assert (writer.last_commit.outcome, table.rows) == ("committed", [1])
+    written = read_committed(options["kafka.bootstrap.servers"], options["topic"])
+    assert sorted(int(message.value() or b"") for message in written) == list(range(ROWS))
 
 
 def test_stop_while_a_batch_is_committed_completes_it_and_the_next_start_does_not_write_it_again(

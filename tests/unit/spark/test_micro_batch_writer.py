@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JError
 
 from spark_kafka_eos.appending.append_mode import SessionKind
 from spark_kafka_eos.appending.files import LocalFiles
@@ -29,6 +30,7 @@ from spark_kafka_eos.errors import (
     LedgerRefused,
     PreflightFailed,
     ReplayFailed,
+    TransactionAborted,
     UnknownTopic,
 )
 from spark_kafka_eos.kafka.partitions import TopicPartition
@@ -39,6 +41,7 @@ from spark_kafka_eos.micro_batch import MicroBatch
 from spark_kafka_eos.options import SinkOptions, sink_options
 from spark_kafka_eos.options.reserved import LEDGER_TOPIC
 from spark_kafka_eos.participants.sql import SqlTable
+from spark_kafka_eos.spark import micro_batch_writer, stopping
 from spark_kafka_eos.spark.micro_batch_writer import BatchRows, MicroBatchWriter, TableRows
 from spark_kafka_eos.transaction import calls
 from tests.batches import reads
@@ -318,6 +321,60 @@ def test_a_query_that_was_started_again_finds_the_batch_written(kafka, query, wr
     query.run_id = "another"
     assert run(writer, 0).outcome == "skipped"
     assert kafka.numbers() == [0]
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """`query.stop()` was called: from now on, calls of Spark fail with INTERRUPTED."""
+    monkeypatch.setattr(stopping, "is_stopped", lambda _: True)
+
+
+INTERRUPTED = Py4JError("An error occurred while calling o1.collect.")
+
+
+def interrupted(*_: object, **__: object) -> Any:
+    raise INTERRUPTED
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_stop_while_a_batch_that_was_written_is_skipped_does_not_say_that_nothing_is_committed(
+    query, writer_of, monkeypatch
+):
+    run(writer_of(), 0)
+    query.run_id = "another"
+    monkeypatch.setattr(query, "needs_evaluation", interrupted)
+    with pytest.raises(ReplayFailed) as raised:
+        run(writer_of(), 0)
+    assert raised.value.committed == "everything"
+
+
+@pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize(("guarantee", "committed"), [("exactly-once", "nothing"), ("at-least-once", "acknowledged")])
+def test_a_stop_among_append_tasks_says_what_stays_of_those_that_have_ended(
+    kafka, writer_of, frame, monkeypatch, guarantee, committed
+):
+    kafka.meets["InitProducerId"] = lambda *_: SimpleNamespace(error_code=0, producer_id=1, producer_epoch=0)
+    monkeypatch.setattr(micro_batch_writer, "append_stage", interrupted)
+    frame.columns = ["value"]
+    with pytest.raises(TransactionAborted, match="stopped in the middle of a batch") as raised:
+        commit(writer_of(deliveryGuarantee=guarantee, appendMode="executors"), 0, frame, BatchRows(frame=frame))
+    assert raised.value.committed == committed
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_stop_while_a_batch_is_committed_leaves_that_open(kafka, writer_of):
+    kafka.meets["EndTxn"] = interrupted
+    with pytest.raises(CommitOutcomeUnknown, match="stopped in the middle of a batch"):
+        run(writer_of(), 0)
+
+
+@pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize("call", ["running_query", "micro_batch"])
+def test_a_stop_before_anything_is_written_says_so(query, writer_of, monkeypatch, call):
+    writer = writer_of()
+    monkeypatch.setattr(*((writer, "_running_query") if call == "running_query" else (query, call)), interrupted)
+    with pytest.raises(TransactionAborted, match="Nothing was committed"):
+        run(writer, 0)
 
 
 def test_a_call_that_failed_with_nothing_committed_may_be_made_again(kafka, writer_of):

@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from spark_kafka_eos.errors import CommitOutcomeUnknown, KafkaEosError, ReplayFailed, TransactionAborted
+from spark_kafka_eos.errors import CommitOutcomeUnknown, Committed, KafkaEosError, ReplayFailed, TransactionAborted
 from spark_kafka_eos.spark import stopping
 
 # StreamExecution.PROXY_ERROR, without its recursion.
@@ -31,11 +31,13 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return answer
 
 
-def raised(error: BaseException, cause: BaseException | None = None) -> tuple[Exception, str]:
+def raised(
+    error: BaseException, cause: BaseException | None = None, *, committed: Committed | None = "nothing"
+) -> tuple[KafkaEosError, str]:
     """What leaves the context, and what py4j sends to Spark of it."""
     session: Any = None
     ours_or_not = (KafkaEosError, Py4JError, PySparkException, ValueError)
-    with pytest.raises(ours_or_not) as caught, stopping.stop_recognized(session):
+    with pytest.raises(ours_or_not) as caught, stopping.stop_recognized(session, lambda: committed):
         raise error from cause
     return caught.value, "".join(traceback.format_exception(caught.value))
 
@@ -48,6 +50,22 @@ def test_an_error_of_spark_because_of_a_stop_is_a_short_text_that_spark_takes_fo
     found = PROXY_ERROR.search(text)
     assert found is not None
     assert len(text) - found.start() < 400
+
+
+@pytest.mark.parametrize(
+    ("committed", "kind"),
+    [
+        ("nothing", TransactionAborted),
+        ("acknowledged", TransactionAborted),
+        ("earlier", TransactionAborted),
+        (None, TransactionAborted),
+        ("unknown", CommitOutcomeUnknown),
+    ],
+)
+def test_it_says_what_is_committed_as_far_as_that_is_known(stopped, committed, kind):
+    told, text = raised(Py4JError(JAVA_TRACE), committed=committed)
+    assert (type(told), told.committed) == (kind, committed)
+    assert ("Nothing was committed" in text) == (committed == "nothing")
 
 
 def test_an_error_of_ours_that_a_stop_caused_keeps_its_class_and_what_it_says_of_the_commit(stopped):

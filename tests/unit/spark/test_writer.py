@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 
-from spark_kafka_eos.errors import ConfigurationError, IllegalTransactionState
+from spark_kafka_eos.errors import CommitOutcomeUnknown, ConfigurationError, IllegalTransactionState
 from spark_kafka_eos.participants.participant import TableVersion
 from spark_kafka_eos.participants.sql import SqlTable
-from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter
+from spark_kafka_eos.spark.writer import BatchTransaction, TransactionalWriter, _computed_once
 from spark_kafka_eos.transaction.commit import commit_batch
 from tests.batches import BY_DRIVER
 from tests.both import Kafka, batch, driver, writing
@@ -84,6 +85,23 @@ def test_a_commit_of_the_table_that_fails_once_is_repeated_with_all_of_its_rows(
     assert (report.outcome, len(report.redone), kafka.values) == ("committed", 1, [b"1", b"2"])
     assert database.execute("SELECT number FROM orders").fetchall() == [(1,), (2,)]
     database.close()
+
+
+def cannot_unpersist() -> None:
+    raise Py4JError("An error occurred while calling o1.unpersist.\njava.lang.InterruptedException")
+
+
+def test_rows_that_spark_does_not_unpersist_hide_neither_a_commit_nor_the_batchs_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    frame: Any = SimpleNamespace(persist=lambda: None, unpersist=cannot_unpersist, storageLevel=StorageLevel.NONE)
+    with _computed_once(frame):
+        pass
+    assert caplog.messages == [
+        "the rows of a batch stay persisted until Spark drops them: An error occurred while calling o1.unpersist."
+    ]
+    with pytest.raises(CommitOutcomeUnknown), _computed_once(frame):
+        raise CommitOutcomeUnknown("EndTxn had no answer")
 
 
 def test_where_spark_persists_nothing_a_table_cannot_take_part() -> None:
