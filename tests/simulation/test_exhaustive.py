@@ -75,7 +75,10 @@ FOUND_IN_LONG = [
 
 @pytest.mark.parametrize(
     ("bug", "scenario", "bound"),
-    [*FOUND, *(pytest.param(*found, marks=pytest.mark.slow) for found in FOUND_IN_LONG)],
+    [
+        *FOUND,
+        *(pytest.param(*found, marks=[pytest.mark.slow, pytest.mark.timeout(1_800)]) for found in FOUND_IN_LONG),
+    ],
     ids=[bug for bug, _, _ in FOUND + FOUND_IN_LONG],
 )
 def test_a_guard_that_is_missing_is_found_within_a_small_bound(bug, scenario, bound, cell):
