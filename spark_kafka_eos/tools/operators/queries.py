@@ -186,6 +186,12 @@ class QueryReader:
         of_all = (records.last for ledger in self._ledgers.values() for records in ledger.by_id.values())
         yield from (record for record in of_all if record is not None)
 
+    def writer(self, producer: ProducerEpoch) -> str | None:
+        """The id under which this producer has a record whose transaction has not ended, as of the last `read`."""
+        by_id = (item for ledger in self._ledgers.values() for item in ledger.by_id.items())
+        found = (name for name, records in by_id if any(record.producer == producer for record in records.pending))
+        return next(found, None)
+
     def pending(self, transactional_id: str) -> Iterator[RecordedEntry]:
         """What the ledgers have of this id's open transactions, as of the last `read`."""
         for ledger in self._ledgers.values():
@@ -347,6 +353,8 @@ def committed_in(
     value = next((record.value for record in reader.last_records() if record.producer == producer), None)
     if value is not None:
         return _decoded(value)
+    if query is None and (name := reader.writer(producer)) is not None:
+        return committed_in(cluster, name, producer_id, epoch, ledger_topics=ledger_topics)
     named = [topic for topic in reader.lacking if query is not None or topic in ledger_topics]
     if named:
         raise _not_known(

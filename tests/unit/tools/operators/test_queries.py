@@ -338,6 +338,20 @@ def test_that_nothing_was_committed_is_not_known_while_the_pointer_of_the_first_
         committed_in(kafka.cluster(), "id", producer.producer_id, producer.epoch)
 
 
+@pytest.mark.parametrize("name", ["id", None], ids=["by the id", "though no coordinator knows the id any more"])
+def test_the_pointer_counts_where_the_record_lacks_its_marker_too(monkeypatch, name):
+    places: list[TopicPartition] = []
+    kafka = KafkaModel(topics={"out": 1}, leaves_out=lambda joined: next((tp for tp in places if tp in joined), None))
+    commit(kafka, (0,), ledger="own")
+    places.append(TopicPartition("own", 0))
+    last = commit(kafka, (1,), ledger="own")
+    monkeypatch.setattr(queries, "group_ids", lambda _: ([*kafka.groups], {}))
+    (status,) = QueryReader(kafka.cluster(), ledger_topics=["own"]).read(lag=False, owners=False)
+    assert status.pending, "the premise"
+    entry = committed_in(kafka.cluster(), name, last.producer_id, last.epoch, ledger_topics=["own"])
+    assert isinstance(entry, LedgerEntry) and entry.batch_id == 1
+
+
 @pytest.mark.parametrize("ended", [True, False], ids=["committed", "aborted"])
 @pytest.mark.parametrize("known", [True, False], ids=["by the id", "though no coordinator knows the id any more"])
 def test_what_a_bucket_of_a_query_in_real_time_committed_is_found(committed, known, ended):
