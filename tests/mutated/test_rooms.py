@@ -7,6 +7,7 @@ hour on two cores.
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,7 +22,9 @@ from tests.rooms import ROOMS, Room, chosen, judged
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7_200)]
 
 _AT_ONCE = 2
-_SECONDS = 300.0  # for the room's tests: a mutant whose tests take longer hangs
+_WITHOUT_MUTANT_S = 1_800.0  # the room's tests may take so long
+# A mutant whose tests take longer than both hangs.
+_SECONDS, _TIMES_AS_LONG = 300.0, 3.0
 
 
 @pytest.fixture
@@ -34,15 +37,17 @@ def copies(tmp_path: Path) -> SimpleQueue[Path]:
     return free
 
 
-def noticed_by(mutant: Mutant, room: Room, copies: SimpleQueue[Path]) -> str | None:
-    """The test that fails first: the module's own ones are asked first, then the room's, then the others."""
+def noticed_by(mutant: Mutant, room: Room, copies: SimpleQueue[Path], seconds: float) -> str | None:
+    """The test that fails first, or hangs for so many seconds: the module's own ones are asked first, then the room's,
+    then the others.
+    """
     name = Path(mutant.module).stem
     own = f"tests/unit/{mutant.package}/test_{name}.py"
     groups = [[own] if (ROOT / own).exists() else [], room.tests, room.then]
     copy = copies.get()
     try:
         with changed(copy / mutant.module, mutant.code()):
-            found = (first_failure(copy, tests, _SECONDS) for tests in groups if tests)
+            found = (first_failure(copy, tests, seconds) for tests in groups if tests)
             return next(filter(None, found), None)
     finally:
         copies.put(copy)
@@ -52,12 +57,15 @@ def noticed_by(mutant: Mutant, room: Room, copies: SimpleQueue[Path]) -> str | N
 def test_a_test_notices_each_mutant_of_the_room_or_it_is_judged(name, copies, cell: Cell):
     room = ROOMS[name]
     copy = copies.get()
+    seconds = _SECONDS
     for tests in (room.tests, room.then):
-        assert first_failure(copy, tests, _SECONDS) is None, "without a mutant"
+        began = time.monotonic()
+        assert first_failure(copy, tests, _WITHOUT_MUTANT_S) is None, "without a mutant"
+        seconds = max(seconds, _TIMES_AS_LONG * (time.monotonic() - began))
     copies.put(copy)
     mutants = list(chosen(room))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda each: noticed_by(each[0], room, copies), mutants))
+        found = list(pool.map(lambda each: noticed_by(each[0], room, copies, seconds), mutants))
     results = [
         {"module": mutant.module, "change": change, "noticed_by": test}
         for (mutant, change), test in zip(mutants, found, strict=True)
