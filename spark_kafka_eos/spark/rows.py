@@ -11,6 +11,7 @@ that type is still an error, because it was not meant for the output.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ _NESTED: dict[str, DataType] = {"headers": HEADERS, "error": ERROR, "source": SO
 
 def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = False) -> list[str]:
     """The sink columns in `schema`, in order; with `dead_letters`, there may be rows for that topic. Raises
-    InvalidSchema for a missing column or a wrong type.
+    InvalidSchema for a missing column, two of one name, or a wrong type.
     """
     present = {field.name.lower(): field for field in schema.fields if field.name.lower() in _ACCEPTED}
     if not dead_letters:
@@ -82,7 +83,12 @@ def check_schema(schema: StructType, *, topic: str | None, dead_letters: bool = 
             "neither the option 'topic' nor a column 'topic' is set",
             action="Set the option 'topic', or add a column 'topic'.",
         )
+    spelled = Counter(field.name.lower() for field in schema.fields)
     for name, field in present.items():
+        if spelled[name] > 1:
+            raise InvalidSchema(
+                f"there are {spelled[name]} columns '{name}', whatever their case", action="Rename or drop the others."
+            )
         check_type(name, field.dataType)
     return [name for name in _ACCEPTED if name in present]
 
@@ -135,8 +141,8 @@ def sink_rows(
     if not constant_topic and _is_ready(frame.schema, names):
         return frame  # a projection costs Spark some milliseconds of planning per micro-batch
     # As SQL, because a Column costs several JVM calls and a stack inspection per micro-batch.
-    kinds = {field.name.lower(): field.dataType for field in frame.schema.fields}
-    expressions = [_expression(name, kinds[name]) for name in names]
+    fields = {field.name.lower(): field for field in frame.schema.fields}
+    expressions = [_expression(name, fields[name]) for name in names]
     rows = frame.selectExpr(*([] if "key" in names else ["CAST(NULL AS BINARY) AS key"]), *expressions)
     return rows.withColumn("topic", F.lit(topic)) if constant_topic and topic is not None else rows
 
@@ -222,12 +228,13 @@ def _milliseconds(instants: pa.Array) -> pa.Array:
     return pa.array(ticks.fill_null(0).to_numpy() // per_millisecond, mask=np.asarray(ticks.is_null()))
 
 
-def _expression(name: str, kind: DataType) -> str:
+def _expression(name: str, field: StructField) -> str:
+    own = f"`{field.name}`"  # spark.sql.caseSensitive finds no other spelling
     if name in ("key", "value"):
-        return f"CAST(`{name}` AS BINARY) AS `{name}`"
-    if not _is_nullable(name, kind):
-        return f"CAST(`{name}` AS {_NESTED[name].simpleString()}) AS `{name}`"
-    return f"`{name}`"
+        return f"CAST({own} AS BINARY) AS `{name}`"
+    if not _is_nullable(name, field.dataType):
+        return f"CAST({own} AS {_NESTED[name].simpleString()}) AS `{name}`"
+    return own if field.name == name else f"{own} AS `{name}`"
 
 
 def _is_nullable(name: str, kind: DataType) -> bool:

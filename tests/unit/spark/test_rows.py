@@ -87,7 +87,11 @@ def test_its_own_topics_and_partitions_need_no_projection_either() -> None:
     ("columns", "expressions"),
     [
         ("key string, value binary", ("CAST(`key` AS BINARY) AS `key`", "CAST(`value` AS BINARY) AS `value`")),
-        ("Key binary, value binary", ("CAST(`key` AS BINARY) AS `key`", "CAST(`value` AS BINARY) AS `value`")),
+        ("Key binary, value binary", ("CAST(`Key` AS BINARY) AS `key`", "CAST(`value` AS BINARY) AS `value`")),
+        (
+            "key binary, value binary, Timestamp timestamp",
+            ("CAST(`key` AS BINARY) AS `key`", "CAST(`value` AS BINARY) AS `value`", "`Timestamp` AS `timestamp`"),
+        ),
         ("value binary", ("CAST(NULL AS BINARY) AS key", "CAST(`value` AS BINARY) AS `value`")),
         (
             "key binary, value binary, offset long",
@@ -129,6 +133,12 @@ def test_a_column_of_nulls_without_a_type_is_refused_as_by_the_built_in_sink(col
             topic=None if name == "topic" else "t",
         )
     assert "null" not in raised.value.what.partition("accepts")[2]
+
+
+def test_two_columns_whose_names_differ_in_case_only_are_refused_as_nobody_knows_which_one_is_meant() -> None:
+    with pytest.raises(InvalidSchema, match="there are 2 columns 'value'"):
+        names("value binary, Value binary", dead_letters=False)
+    assert names("value binary, offset long, Offset long", dead_letters=False) == ["value"]
 
 
 def test_a_frame_without_a_value_is_refused() -> None:
