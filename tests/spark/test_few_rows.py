@@ -14,10 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from spark_kafka_eos.appending.encode_settings import encode_settings
-from spark_kafka_eos.appending.report import EncodeReport
+from spark_kafka_eos.appending.report import EncodedBlock, EncodeReport
 from spark_kafka_eos.appending.staging import Staging
 from spark_kafka_eos.errors import InvalidSchema
 from spark_kafka_eos.kafka.protocol.cluster import Cluster
+from spark_kafka_eos.kafka.wire.decode import decode
+from spark_kafka_eos.kafka.wire.record_batch import scan
 from spark_kafka_eos.options import sink_options
 from spark_kafka_eos.spark import micro_batch_writer
 from spark_kafka_eos.spark.encode_stage import StagingTask
@@ -64,9 +66,27 @@ def both(options: dict[str, str]) -> Callable[..., list[EncodeReport]]:
             settings = encode_settings(sink, sink.topic, cluster, query_id="query", batch_id=3)
         task = StagingTask(sink.client, settings, Staging(None, inline_bytes=1_000_000), "3")
         reports = [*_stage_here(rows, task), *_stage(rows, task)]
-        return [replace(report, milliseconds=0.0) for report in reports]
+        return [
+            replace(
+                report,
+                milliseconds=0.0,
+                blocks=tuple(
+                    block if block.partition.topic == sink.topic else without_times(block) for block in report.blocks
+                ),
+            )
+            for report in reports
+        ]
 
     return encode
+
+
+def without_times(block: EncodedBlock) -> EncodedBlock:
+    """A block of dead letters, which have the time of writing, with the rest of its records as text."""
+    assert block.data is not None
+    records = decode(block.data, list(scan(block.data)), include_headers=True).to_pylist()
+    for record in records:
+        del record["timestamp"]
+    return replace(block, data=repr(records).encode())
 
 
 @pytest.mark.parametrize("name", FRAMES)
