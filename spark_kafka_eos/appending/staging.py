@@ -7,8 +7,8 @@ Files are private: only their user may read them. Each block's CRC is verified w
 Others may be able to write to `stagingDir` itself. So what is there under the names that are given here must be this
 user's, and no link (appending.private_folders), and only what has such a name is removed.
 
-The disk never becomes full because of them: each task, and the driver where it knows the batch's size, refuses to write
-what would leave too little free (appending.staging_space).
+The disk never becomes full because of them: each task refuses to write what would leave too little free
+(appending.staging_space).
 
 Each call for a batch has its own folder, and removes it whatever the outcome. Folders left behind by a crash are
 removed when a later batch is committed: those that were there before that commit. So no driver removes files that
@@ -82,17 +82,14 @@ class Staging:
         """Write and remove a file. Raises StagingFull, ConfigurationError for an unknown scheme, and what a file system
         raises.
         """
-        self.admit(self._inline_bytes, "a task with the smallest staging file")
+        self._admit(self._files(), self._inline_bytes, "a task with the smallest staging file")
         folder = folder_of("probe")
         with self._files(making=True).create(f"{folder}/file") as stream:
             stream.write(b"kafka-eos")
         self._files().remove(folder)
 
-    def admit(self, needed: int, what: str) -> int:
-        """How many bytes `what`, which needs this many, may write before it asks again. Raises StagingFull."""
-        return self._admit(self._files(), needed, what)
-
     def _admit(self, files: Files, needed: int, what: str) -> int:
+        """How many bytes `what`, which needs this many, may write before it asks again. Raises StagingFull."""
         space = files.space()
         allowed = allowance(space, needed)
         if allowed is not None:

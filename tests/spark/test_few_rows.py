@@ -178,11 +178,11 @@ def test_both_sinks_write_the_millisecond_that_spark_sees_in_an_instant(
     rows = spark.createDataFrame([(instant,) for instant in INSTANTS], "instant long").coalesce(1)
     rows = rows.selectExpr("string(instant) AS value", "timestamp_micros(instant) AS timestamp")
     spark_sees = {row.value: row.ms for row in rows.selectExpr("value", "unix_millis(timestamp) AS ms").collect()}
-    by_format = topic("by-format", partitions=1)
+    by_format, by_writer = (topic(name, config={"retention.ms": -1}) for name in ("by-format", "by-writer"))
     rows.write.format("kafka-eos").mode("append").options(**options | {"topic": by_format}).save()
-    writer = TransactionalWriter(options)
+    writer = TransactionalWriter(options | {"topic": by_writer})
     in_one_batch(spark, bootstrap, topic("one", partitions=1), tmp_path, lambda _, batch_id: writer(rows, batch_id))
-    for name in (by_format, options["topic"]):
+    for name in (by_format, by_writer):
         built_in = (
             spark.read.format("kafka").options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": name}).load()
         )
