@@ -106,6 +106,7 @@ IN_SEVERAL = {
     "tests/broker/test_fuzzed_topics.py",
     "tests/faults/test_matrix_between_clusters.py",
     "tests/mutated/test_rooms.py",
+    "tests/simulation/test_exhaustive.py",
     "tests/simulation/test_seeds.py",
     "tests/spark/test_soak.py",
     "tests/spec/test_real_faults.py",
@@ -137,6 +138,10 @@ def test_the_parts_of_a_file_are_all_of_it():
     assert topics == [[f"{slow_run.TOPICS}[{number}]"] for number in range(len(topics))]
     assert f"PARTS, PER_PART = {len(topics)}, 1_000\n" in (ROOT / slow_run.TOPICS.partition("::")[0]).read_text()
     assert [slow_run.PARTS[f"fault-matrix-between-clusters-{tv}"][2] for tv in ("TV1", "TV2")] == ["TV1", "TV2"]
+    exhaustive = [paths for part, paths in slow_run.PARTS.items() if part.startswith("all-interleavings")]
+    assert [kind for *_, kind in exhaustive] == ["larger_bounds", "guard"]
+    tests = re.findall("\ndef test_([a-z_]+)", (ROOT / exhaustive[0][0]).read_text())
+    assert [sum(kind in test for *_, kind in exhaustive) for test in tests] == [0, 0, 1, 1]
 
 
 def test_the_long_parts_are_all_of_their_files():
