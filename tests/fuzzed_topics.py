@@ -140,7 +140,9 @@ class Bounds:
     high: dict[int, int]
 
     def latest(self, isolation_level: Level) -> dict[int, int]:
-        return self.stable if isolation_level == "read_committed" else self.high
+        """Where reading ends, which is never before the first offset."""
+        end = self.stable if isolation_level == "read_committed" else self.high
+        return {number: max(at, self.first[number]) for number, at in end.items()}
 
 
 class Lives:
