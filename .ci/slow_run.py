@@ -32,7 +32,10 @@ HOURS = f"{SOAK}::test_hours_of_faults_leave_what_each_way_writes_exactly_once"
 IN_REAL_TIME = f"{SEEDS}::test_queries_in_real_time_lose_and_repeat_nothing_in_many_histories"
 FAULTS = "tests/spec/test_real_faults.py::test_ten_thousand_real_faults_leave_only_what_the_specification_allows"
 MUTATED = "tests/mutated/test_rooms.py::test_a_test_notices_each_mutant_of_the_room_or_it_is_judged"
-ROOMS = ("login", "options", "connection", "staging", "fence", "recovery", "ledger", "replay", "registry")
+ROOMS = (
+    "login", "options", "connection", "staging", "fence", "recovery", "ledger", "replay", "avro", "json", "protobuf",
+    "registry",
+)  # fmt: skip
 TOPICS = (
     "tests/broker/test_fuzzed_topics.py"
     "::test_thousands_of_topics_with_random_contents_are_read_as_librdkafka_reads_them"

@@ -42,6 +42,10 @@ class Survivor(NamedTuple):
     why: str
 
 
+def _of_registry(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/unit/registry/test_{name}.py" for name in names)
+
+
 ROOMS = {
     # Kerberos needs a KDC: the part `kerberos` of the slow tests.
     "login": Room(
@@ -106,7 +110,34 @@ ROOMS = {
         ("tests/broker/test_dead_letters.py",),
         6,
     ),
-    "registry": Room(("registry/*.py",), ("tests/unit/registry",), ("tests/unit/spark",), 25),
+    # What compares with Java's programs is asked last: it takes minutes.
+    "avro": Room(
+        ("registry/avro*.py",),
+        _of_registry("changed_avro_schemas", "top_level_avro", "decoding_avro", "encoding_avro"),
+        _of_registry("avro_against_java", "arrow", "bounds", "columns", "confluent_api", "fuzzed_schemas", "limits"),
+        25,
+    ),
+    "json": Room(
+        ("registry/connect*.py", "registry/json*.py"),
+        _of_registry("json", "connect"),
+        _of_registry("json_differential", "arrow", "bounds", "columns", "confluent_api",
+                     "fuzzed_schemas", "limits"),
+        25,
+    ),
+    "protobuf": Room(
+        ("registry/proto*.py",),
+        _of_registry("proto_text", "protobuf"),
+        _of_registry("proto_text_against_protoc", "protobuf_conformance", "protobuf_samples", "protobuf_against_java",
+                     "bounds", "columns", "confluent_api", "fuzzed_schemas", "limits"),
+        25,
+    ),
+    "registry": Room(
+        ("registry/[!acjp]*.py", "registry/arrow.py", "registry/client.py", "registry/columns.py",
+         "registry/java_properties.py"),
+        _of_registry("framing", "limits", "java_properties", "arrow", "hostile_records", "confluent_api", "columns"),
+        ("tests/unit/registry", "tests/unit/spark"),
+        25,
+    ),
 }  # fmt: skip
 
 
