@@ -46,6 +46,13 @@ def _of_registry(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/unit/registry/test_{name}.py" for name in names)
 
 
+# Before what compares with programs of others, which takes minutes.
+_OF_EVERY_FORMAT = (
+    *_of_registry("arrow", "bounds", "columns", "confluent_api", "hostile_records", "limits"),
+    "tests/unit/spark",
+    *_of_registry("fuzzed_schemas"),
+)
+
 ROOMS = {
     # Kerberos needs a KDC: the part `kerberos` of the slow tests.
     "login": Room(
@@ -110,25 +117,23 @@ ROOMS = {
         ("tests/broker/test_dead_letters.py",),
         6,
     ),
-    # What compares with Java's programs is asked last: it takes minutes.
     "avro": Room(
         ("registry/avro*.py",),
         _of_registry("changed_avro_schemas", "top_level_avro", "decoding_avro", "encoding_avro"),
-        _of_registry("avro_against_java", "arrow", "bounds", "columns", "confluent_api", "fuzzed_schemas", "limits"),
+        (*_OF_EVERY_FORMAT, *_of_registry("avro_against_java")),
         25,
     ),
     "json": Room(
         ("registry/connect*.py", "registry/json*.py"),
         _of_registry("json", "connect"),
-        _of_registry("json_differential", "arrow", "bounds", "columns", "confluent_api",
-                     "fuzzed_schemas", "limits"),
+        (*_OF_EVERY_FORMAT, *_of_registry("json_differential")),
         25,
     ),
     "protobuf": Room(
         ("registry/proto*.py",),
         _of_registry("proto_text", "protobuf"),
-        _of_registry("proto_text_against_protoc", "protobuf_conformance", "protobuf_samples", "protobuf_against_java",
-                     "bounds", "columns", "confluent_api", "fuzzed_schemas", "limits"),
+        (*_OF_EVERY_FORMAT, *_of_registry("proto_text_against_protoc", "protobuf_conformance", "protobuf_samples",
+                                          "protobuf_against_java")),
         25,
     ),
     "registry": Room(

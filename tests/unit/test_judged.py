@@ -33,6 +33,12 @@ def test_each_room_has_modules_and_tests(name):
     assert all((ROOT / test).exists() for test in (*room.tests, *room.then))
 
 
+def test_each_module_of_the_registry_is_in_one_room():
+    modules = sorted(f"registry/{path.name}" for path in (ROOT_PACKAGE / "registry").glob("*.py"))
+    found = [module for room in ROOMS.values() for module in room.files() if module.startswith("registry/")]
+    assert sorted(found) == modules
+
+
 def test_each_room_has_a_part_of_the_slow_tests():
     assert tuple(ROOMS) == script("slow_run").ROOMS
 
